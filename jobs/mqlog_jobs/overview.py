@@ -11,7 +11,15 @@ from typing import Annotated
 import typer
 
 from mqlog_jobs.app import VIEWS, command
-from mqlog_jobs.parameters import OF_A_CLUSTER, AsJson, CommitLog, Options, Stores, SystemGroups
+from mqlog_jobs.parameters import (
+    OF_A_CLUSTER,
+    AsJson,
+    CommitLog,
+    Options,
+    Stores,
+    SystemGroups,
+    Topic,
+)
 from mqlog_jobs.top.orders import TOP_ORDERS
 from mqstore.errors import InvalidOptionError, shown
 
@@ -105,6 +113,7 @@ def top(
     group: Annotated[
         str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
     ] = None,
+    topic: Topic = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
     options: Options = None,
@@ -112,13 +121,14 @@ def top(
 ) -> None:
     """Show what is stored and consumed a second, the lag, and when groups have caught up.
 
-    On a terminal it fills the screen until q ends it.
+    On a terminal it fills the screen until q ends it. The key / filters groups and topics, Enter
+    shows the queues of a group.
 
     In a pipe, or with --json, it looks twice, an interval apart, and prints the second look.
     """
     from mqlog_jobs.places import Named
     from mqlog_jobs.top import show
-    from mqlog_jobs.top.frame import Sorting
+    from mqlog_jobs.top.view import Sorting
 
-    request = show.TopRequest(group, Sorting(sort), interval, frames, system=system)
+    request = show.TopRequest(group, Sorting(sort), interval, frames, system=system, topic=topic)
     show.top(Named.of(stores, commit_log, options), request, as_json=as_json)

@@ -303,14 +303,21 @@ def _fitting(columns: Sequence[FieldView], full: Mapping[str, int], width: int) 
 
 
 def _stretched(columns: Sequence[FieldView], full: Mapping[str, int], width: int) -> dict[str, int]:
-    """Return the width of each column: its full width, or with ``stretch`` the rest."""
-    over = max(_total(columns, full) - width, 0)
-    return {
-        column.name: max(full[column.name] - over, cell_len(column.head))
-        if column.stretch
-        else full[column.name]
+    """Return the width of each column: its full width, or with ``stretch`` what the rest leaves.
+
+    The widest of those with ``stretch`` is cut first.
+    """
+    widths = {
+        column.name: min(full[column.name], width) if column.stretch else full[column.name]
         for column in columns
     }
+    least = {column.name: cell_len(column.head) for column in columns if column.stretch}
+    for _ in range(max(_total(columns, widths) - width, 0)):
+        cut = [name for name in least if widths[name] > least[name]]
+        if not cut:
+            break
+        widths[max(cut, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _total(columns: Sequence[FieldView], widths: Mapping[str, int]) -> int:

@@ -19,7 +19,7 @@ from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.soak]
 
-MESSAGES = soak.size("SCALE_MESSAGES", check=0, test=30_000, full=10_000_000)
+MESSAGES = soak.size("scale_messages", check=0, test=30_000, whole=10_000_000)
 TOPIC = "Scale"
 QUEUES = 8
 STRETCHES = 20

@@ -1,8 +1,9 @@
 """Spark writes to a cluster, killed with -9: tasks, the commit, the driver, executors; and brokers.
 
-MQLOG_SEND_KILLS says how many kills, MQLOG_SEED which; a kill happens when a broker gets rows. What
-is left of the program stands still then until all that was on its way to brokers is over: so no
-request is held up for longer than ``fenceWait``, however slow the machine, which the guide demands.
+The size send_kills says how many kills, the seed which. A kill happens when a broker gets rows.
+What is left of the program stands still then until all that was on its way to brokers is over: so
+no request is held up for longer than ``fenceWait``, however slow the machine, which the guide
+demands.
 """
 
 import json
@@ -32,8 +33,8 @@ from support import soak
 
 pytestmark = pytest.mark.spark
 
-KILLS = soak.size("SEND_KILLS", check=0, test=3, full=60)
-SEED = int(os.environ.get("MQLOG_SEED", "7"))
+KILLS = soak.size("send_kills", check=0, test=3, whole=60)
+SEED = soak.SEED
 TESTS = Path(sends.__file__).parents[1]
 STILL_S = 600
 """So long the program may take for one step."""

@@ -68,6 +68,18 @@ def test_a_bar_that_goes_is_not_missed(width: int, said: list[str]) -> None:
     assert [line for line in stream.getvalue().splitlines() if "not shown" in line] == said
 
 
+def test_of_two_columns_that_may_be_cut_the_wider_one_is() -> None:
+    columns = (
+        FieldView("group", "GROUP", stretch=True),
+        FieldView("topic", "TOPIC", stretch=True),
+    )
+    stream = io.StringIO()
+    console = Console(file=stream, width=30, force_terminal=True, color_system=None)
+    render.table(console, columns, [ROW | {"group": "CG_SHOP", "topic": "t" * 100_000}])
+
+    assert stream.getvalue().splitlines()[2].rstrip() == f"CG_SHOP  {'t' * 20}…"
+
+
 def test_a_column_that_wraps_is_never_cut() -> None:
     columns = (
         FieldView("lag", "LAG", "count"),

@@ -1,5 +1,6 @@
 """mqlog top: rates and lags of a store that grows, on a terminal and in a pipe."""
 
+import codecs
 import json
 import os
 import pty
@@ -20,15 +21,17 @@ from rich.console import Console
 from jobs.command import Run
 from mqlog_jobs.amounts import rate
 from mqlog_jobs.places import Named
-from mqlog_jobs.top.frame import Sorting, draw
+from mqlog_jobs.top.frame import draw, draw_queues
 from mqlog_jobs.top.meter import WINDOW_S, Flow, Measured, Meter
-from mqlog_jobs.top.screen import Shown
+from mqlog_jobs.top.queues import QueueFlow
+from mqlog_jobs.top.view import ESCAPE, SORT_KEYS, Shown, Sorting
 from mqstore.backlog import BacklogRequest
 from support.growing import grow
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore
 
 SECONDS = 60
+UP, DOWN = "\x1b[A", "\x1b[B"
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PROGRAM = "import sys; from mqlog_jobs.cli import main; sys.argv[0] = 'mqlog'; main()"
 
@@ -144,6 +147,42 @@ def test_a_long_interval_has_rates_too(watched: Watched, meter: Meter) -> None:
     assert measured.stored == pytest.approx(4)
 
 
+def test_queues_of_a_group_have_lags_at_once_and_rates_from_the_next_look(
+    watched: Watched, meter: Meter
+) -> None:
+    meter.measure()
+    (first,) = meter.queues("G", "A")
+    assert (first.place, first.lag, first.stored, first.status) == (
+        ("broker-1", "A", 0),
+        200,
+        None,
+        "OK",
+    )
+    watched.after(10, 440, {("A", "G"): 180, ("A", "H"): 300})
+    meter.measure()
+    (found,) = meter.queues("G", "A")
+    assert (found.lag, found.consumer_offset, found.high) == (150, 180, 330)
+    assert found.stored == pytest.approx(3)
+    assert found.consumed == pytest.approx(8)
+    (alone,) = meter.queues(None, "B")
+    assert (alone.place[1], alone.lag, alone.consumed, alone.stored) == ("B", None, None, None)
+    for _ in range(20):
+        watched.after(5, 440, {("A", "G"): 180})
+        meter.measure()
+    assert meter.queues(None, "B")[0].stored == 0
+
+
+def test_flows_of_one_topic_are_its_alone(run: Run, watched: Watched) -> None:
+    def pairs(*words: str) -> list[tuple[object, object]]:
+        rows = run("top", watched.laid.root, "--interval", "0.1", "--json", *words).rows
+        return [(row["group"], row["topic"]) for row in rows]
+
+    assert pairs("-t", "A") == [("G", "A"), ("H", "A")]
+    assert pairs("-t", "B") == [(None, "B")]
+    first = run("top", watched.laid.root, "--interval", "0.1", "-t", "B").out.partition("\n")[0]
+    assert first.split()[:3] == ["broker-1", "1", "queue"]
+
+
 def test_a_new_topic_and_a_new_group_turn_up(watched: Watched, meter: Meter) -> None:
     meter.measure()
     watched.clock.now += 1
@@ -183,16 +222,67 @@ def test_rows_are_sorted_as_asked(by: str, names: list[str | None]) -> None:
     assert backwards == names[::-1]
 
 
+def test_idle_topics_are_last_in_every_order() -> None:
+    idle = Flow(None, "A", None, 0, None), Flow(None, "B", None, None, None)
+    for by in SORT_KEYS.values():
+        for back in (False, True):
+            assert {flow.topic for flow in Sorting(by, back=back).of([*idle, *FLOWS])[-2:]} == {
+                "A",
+                "B",
+            }
+
+
+def pressed(view: Shown, *keys: str, queues: int = 0) -> Shown:
+    """Return the view after some keys, none of which ends it."""
+    for key in keys:
+        after = view.after(key, FLOWS, queues)
+        assert after is not None
+        view = after
+    return view
+
+
 def test_keys_sort_turn_round_and_move() -> None:
     view = Shown(Sorting("lag"))
 
-    assert view.after("t", 5).sorting == Sorting("time")
-    assert view.after("l", 5).sorting == Sorting("lag", back=True)
-    assert view.after("r", 5).sorting == Sorting("lag", back=True)
-    assert view.after("\x1b[B", 5).first == 1
-    assert view.after("\x1b[6~", 5).first == 4
-    assert view.after("\x1b[A", 5).first == 0
-    assert view.after("x", 5) == view
+    assert pressed(view, "t").sorting == Sorting("time")
+    assert pressed(view, "l").sorting == Sorting("lag", back=True)
+    assert pressed(view, "r").sorting == Sorting("lag", back=True)
+    assert pressed(view, DOWN).cursor == 1
+    assert pressed(view, "\x1b[6~").cursor == len(FLOWS) - 1
+    assert pressed(view, UP).cursor == 0
+    assert pressed(view, "x") == view
+    for key in ("q", "Q", ESCAPE):
+        assert view.after(key, FLOWS) is None
+
+
+def test_a_filter_chooses_groups_and_topics_by_a_part_of_their_names() -> None:
+    def names(view: Shown) -> list[str | None]:
+        return [flow.group for flow in view.rows(FLOWS)]
+
+    typed = pressed(Shown(Sorting("lag")), "/", *"LOWq")
+    assert (typed.pattern, typed.typing) == ("LOWq", True)  # q is a character of it.
+    assert names(typed) == []
+    typed = pressed(typed, "\x7f")
+    assert names(typed) == ["slow"]
+    kept = pressed(typed, "\n")
+    assert (kept.pattern, kept.typing) == ("LOW", False)
+    assert pressed(kept, "t").pattern == "LOW"
+    assert names(pressed(kept, ESCAPE)) == names(Shown(Sorting("lag")))
+    assert names(pressed(typed, ESCAPE)) == names(Shown(Sorting("lag")))
+    assert len(names(pressed(Shown(Sorting()), "/", "T"))) == len(FLOWS)  # The topic of all.
+    assert pressed(typed, UP).pattern == "LOW"
+
+
+def test_enter_opens_the_queues_of_the_chosen_row_and_escape_leaves_them() -> None:
+    opened = pressed(Shown(Sorting("lag")), DOWN, "\r")
+    assert opened.opened == ("slow", "T")
+    scrolled = pressed(opened, DOWN, DOWN, DOWN, queues=3)
+    assert (scrolled.cursor, scrolled.opened) == (2, opened.opened)
+    assert pressed(opened, "t").sorting == Sorting("lag")
+    for key in (ESCAPE, "\r"):
+        assert pressed(opened, key).opened is None
+    assert pressed(Shown(Sorting("lag")), "\x1b[6~", "\r").opened == (None, "T")
+    assert pressed(Shown(Sorting("lag")), "/", "?", "\n", "\n").opened is None  # There is no row.
 
 
 @pytest.mark.parametrize(
@@ -209,14 +299,35 @@ def test_a_frame_fits_its_terminal(width: int, capsys: pytest.CaptureFixture[str
         Flow(f"GROUP_{n}", "A_RATHER_LONG_TOPIC_NAME", 10**6, 1e4, 1.5) for n in range(30)
     )
     measured = Measured(names, ("broker-a", "broker-b"), 1234, 1e5, ("broker-b: no answer",))
-    draw(Console(width=width, force_terminal=True, color_system=None), measured, Sorting(), 3, 10)
+    console = Console(width=width, force_terminal=True, color_system=None)
+    draw(console, measured, Shown(Sorting(), cursor=12), 10)
     lines = ANSI.sub("", capsys.readouterr().out).splitlines()
 
     assert max(map(len, lines)) <= width
     assert "broker-a and 1 more" in lines[0]
     assert "away: broker-b: no answer" in lines[1]
     assert "4 to 13 of 30; the arrows move" in lines
-    assert sum(line.startswith("GROUP_") for line in lines) == 10
+    rows = [line for line in lines if "GROUP_" in line]
+    assert len(rows) == 10
+    assert [line.startswith("▸") for line in rows] == [False] * 9 + [True]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_frame_of_queues_fits_its_terminal(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queues = [
+        QueueFlow(("broker-a", "A_RATHER_LONG_TOPIC_NAME", n), 10**9, 5, 10**6, 1e4, None, "OK")
+        for n in range(30)
+    ]
+    measured = Measured((), ("broker-a",), 30, 1e5, ())
+    console = Console(width=width, force_terminal=True, color_system=None)
+    draw_queues(console, measured, Shown(Sorting(), 25, opened=("G", "T")), queues, 10)
+    lines = ANSI.sub("", capsys.readouterr().out).splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert lines[1] == "G  30,000,000 messages waiting in 30 queues"
+    assert "21 to 30 of 30; the arrows move" in lines
 
 
 def test_in_a_pipe_it_prints_one_frame_and_ends(run: Run, watched: Watched) -> None:
@@ -246,6 +357,7 @@ def test_a_program_gets_rows(run: Run, watched: Watched) -> None:
         (("--sort", "name"), "must be one of lag, in, consumed, time, group"),
         (("--count", "3"), "is for a terminal"),
         (("--group", "nobody"), "MQLOG_UNKNOWN_GROUP"),
+        (("--topic", "C"), "MQLOG_UNKNOWN_TOPIC"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line(
@@ -276,13 +388,14 @@ class Terminal:
             start_new_session=True,
         )
         self.told = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
 
     def until(self, holds: Callable[[str], object]) -> str:
         """Read until it holds for what was drawn since the last call; return that."""
         end, self.told = time.monotonic() + SECONDS, ""
         while not holds(self.told):
             assert select.select([self.ours], [], [], max(end - time.monotonic(), 0))[0], self.told
-            self.told += ANSI.sub("", os.read(self.ours, 1 << 16).decode())
+            self.told += ANSI.sub("", self.decoder.decode(os.read(self.ours, 1 << 16)))
         return self.told
 
     def close(self) -> None:
@@ -307,6 +420,13 @@ def test_on_a_terminal_it_follows_the_store_takes_keys_and_leaves_all_as_it_was(
         terminal.until(lambda told: re.search(r"H +A +60 .*G +A +10 ", told, re.DOTALL))
         os.write(terminal.ours, b"g")
         terminal.until(lambda told: re.search(r"G +A +10 .*H +A +60 ", told, re.DOTALL))
+        os.write(terminal.ours, b"/h\r")
+        kept = terminal.until(lambda told: "[/]h " in told)
+        assert not re.search(r"\bG +A ", kept.rpartition("GROUP")[2])
+        os.write(terminal.ours, b"\r")
+        terminal.until(lambda told: re.search(r"H +60 messages waiting in 1 queue", told))
+        os.write(terminal.ours, b"\x1b")
+        terminal.until(lambda told: "[l]ag" in told)
         os.write(terminal.ours, b"q")
         assert terminal.process.wait(SECONDS) == 0
         assert terminal.process.stderr is not None

@@ -12,8 +12,8 @@ from support.oracle import BORN_V6, STORE_V6, V2, Host, Message
 
 pytestmark = pytest.mark.soak
 
-FRAMES = soak.size("HOSTILE_FRAMES", check=10_000, test=10_000, full=1_000_000)
-SEED = soak.size("HOSTILE_SEED", check=1, test=1, full=1)
+FRAMES = soak.size("hostile_frames", check=10_000, test=10_000, whole=1_000_000)
+SEED = soak.SEED
 SECONDS = 500
 SANITIZED = (
     "-std=gnu11",

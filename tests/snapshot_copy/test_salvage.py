@@ -114,7 +114,7 @@ def _where(row: dict[str, object]) -> tuple[object, ...]:
     return row["topic"], row["queueId"], row["queueOffset"]
 
 
-@pytest.mark.parametrize("seed", range(soak.size("SALVAGED_STORES", check=2, test=20, full=400)))
+@pytest.mark.parametrize("seed", range(soak.size("salvaged_stores", check=2, test=20, whole=400)))
 def test_every_whole_record_is_in_the_new_store_and_no_other(tmp_path: Path, seed: int) -> None:
     laid = lay_out(tmp_path / "store", messages(seed), layout(seed))
     damaged = damage(laid, seed)
@@ -454,12 +454,6 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     with pytest.raises(NoSpaceError, match="new"):
         salvage(laid.root, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
-
-
-def test_a_dledger_store_is_refused(laid: Laid, tmp_path: Path) -> None:
-    (laid.root / "dledger-n0/data").mkdir(parents=True)
-    with pytest.raises(UnsupportedStoreError, match="DLEDGER"):
-        salvage(laid.root, tmp_path / "new")
 
 
 def test_records_with_a_checksum_of_their_own_keep_it_right(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """Draws what was measured as a frame of a terminal's size, or as rows for a program."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
@@ -10,9 +9,10 @@ from rich.text import Text
 
 from mqlog_jobs.amounts import UNKNOWN, count, rate, several, span
 from mqlog_jobs.aside_text import parts_of
-from mqlog_jobs.render import FieldView, Row, table
+from mqlog_jobs.render import FieldView, Row, heading, table
 from mqlog_jobs.top.meter import Flow, Measured
-from mqlog_jobs.top.orders import TOP_ORDERS
+from mqlog_jobs.top.queues import QueueFlow
+from mqlog_jobs.top.view import Shown
 from mqstore.errors import shown
 
 NEVER: Final = "never"
@@ -21,31 +21,26 @@ _SPARK_CELLS: Final = 12
 _FLOW_VIEW: Final = (
     FieldView("group", "GROUP", stretch=True, style="bold"),
     FieldView("topic", "TOPIC", stretch=True),
-    FieldView("consumers", "CONSUMERS", "number", rank=1),
+    FieldView("consumers", "CONSUMERS", "number", rank=2),
     FieldView("lag", "LAG", "number"),
     FieldView("trend", "LAG OVER TIME", rank=3, style="cyan"),
     FieldView("stored", "IN/S", "number"),
     FieldView("consumed", "CONSUMED/S", "number"),
-    FieldView("caughtUp", "CAUGHT UP IN", "number"),
-    FieldView("status", "STATUS", "status", rank=2),
+    FieldView("caughtUp", "CAUGHT UP", "number"),
+    FieldView("status", "STATUS", "status", rank=1),
 )
-SORT_KEYS: Final[Mapping[str, str]] = {name[0]: name for name in TOP_ORDERS}
-"""The orders by their keys; those with most come first."""
 
-
-@dataclass(frozen=True, slots=True)
-class Sorting:
-    """The order of the rows: a word of SORT_KEYS; ``back``: the other way round."""
-
-    by: str = "lag"
-    back: bool = False
-
-    def of(self, flows: Sequence[Flow]) -> list[Flow]:
-        """Return the flows in this order."""
-        names = sorted(flows, key=lambda flow: (flow.group is None, flow.group or "", flow.topic))
-        if self.by == "group":
-            return names[::-1] if self.back else names
-        return sorted(names, key=lambda flow: _value(flow, self.by), reverse=not self.back)
+_QUEUE_FLOW_VIEW: Final = (
+    FieldView("topic", "TOPIC", stretch=True, style="bold"),
+    FieldView("broker", "BROKER NAME"),
+    FieldView("queueId", "QUEUE", "number"),
+    FieldView("high", "BROKER", "count", rank=3),
+    FieldView("consumerOffset", "CONSUMER", "count", rank=2),
+    FieldView("lag", "LAG", "count"),
+    FieldView("stored", "IN/S", "number"),
+    FieldView("consumed", "CONSUMED/S", "number"),
+    FieldView("status", "STATUS", "status", rank=1),
+)
 
 
 def row(flow: Flow) -> dict[str, object]:
@@ -62,25 +57,57 @@ def row(flow: Flow) -> dict[str, object]:
     }
 
 
-def draw(
-    console: Console, measured: Measured, sorting: Sorting, first: int = 0, rows: int | None = None
-) -> None:
-    """Print the summary, and ``rows`` rows of the table from the ``first`` on; None: all."""
-    flows = sorting.of(measured.flows)
-    some = flows[first:] if rows is None else flows[first : first + rows]
+def draw(console: Console, measured: Measured, view: Shown, room: int | None = None) -> None:
+    """Print the summary and the rows of the table; ``room``: so many, and the chosen one marked."""
+    flows = view.rows(measured.flows)
+    first = 0 if room is None else _first(view.cursor, len(flows), room)
+    some = flows[first:] if room is None else flows[first : first + room]
     _summary(console, measured)
-    for told in measured.away:
-        console.print(
-            Text(f"away: {shown(told)}", style="bold red"), no_wrap=True, overflow="ellipsis"
-        )
     known = any(flow.consumers is not None for flow in flows)
     columns = [one for one in _FLOW_VIEW if known or one.name != "consumers"]
-    table(console, columns, [_cells(console, flow) for flow in some])
-    if len(some) < len(flows):
-        told = f"{first + 1} to {first + len(some)} of {len(flows)}; the arrows move"
-        console.print(Text(told, style="dim"))
+    rows = [_cells(console, flow) for flow in some]
+    if room is not None:
+        columns = [FieldView("mark", ""), *columns]
+        mark = "▸" if console.encoding.startswith("utf") else ">"
+        at = min(view.cursor, len(flows) - 1) - first
+        rows = [{**one, "mark": mark if n == at else ""} for n, one in enumerate(rows)]
+    table(console, columns, rows)
+    _more(console, first, len(some), len(flows))
     if not flows:
-        console.print(Text("no topic and no consumer group", style="dim"))
+        told = "no topic and no consumer group"
+        told += f" has {shown(view.pattern)!r} in its name" if view.pattern else ""
+        console.print(Text(told, style="dim"))
+
+
+def draw_queues(
+    console: Console, measured: Measured, view: Shown, queues: Sequence[QueueFlow], room: int
+) -> None:
+    """Print the queues of what is opened, ``room`` of them from the cursor on."""
+    assert view.opened is not None
+    group, topic = view.opened
+    first = min(view.cursor, max(len(queues) - room, 0))
+    some = queues[first : first + room]
+    _summary(console, measured)
+    lag = sum(flow.lag or 0 for flow in queues)
+    note = "" if group is None else f"{several(lag, 'message')} waiting in "
+    heading(console, topic if group is None else group, f"{note}{several(len(queues), 'queue')}")
+    brokers = {flow.place[0] for flow in queues}
+    absent = set() if len(brokers) > 1 else {"broker"}
+    absent |= {"lag", "consumerOffset", "consumed", "status"} if group is None else set()
+    columns = [one for one in _QUEUE_FLOW_VIEW if one.name not in absent]
+    table(console, columns, [_queue_cells(flow) for flow in some])
+    _more(console, first, len(some), len(queues))
+
+
+def _first(cursor: int, rows: int, room: int) -> int:
+    """Return the first of the rows that are shown, so that the chosen one is among them."""
+    return max(min(cursor, rows - 1) - room + 1, 0)
+
+
+def _more(console: Console, first: int, some: int, every: int) -> None:
+    if some < every:
+        told = f"{first + 1} to {first + some} of {every}; the arrows move"
+        console.print(Text(told, style="dim"))
 
 
 def _summary(console: Console, measured: Measured) -> None:
@@ -95,6 +122,10 @@ def _summary(console: Console, measured: Measured) -> None:
     for told, _ in parts_of(measured.beside):
         line.append(f"  {told}", style="yellow")
     console.print(line, no_wrap=True, overflow="ellipsis")
+    for told in measured.away:
+        console.print(
+            Text(f"away: {shown(told)}", style="bold red"), no_wrap=True, overflow="ellipsis"
+        )
 
 
 def _brokers(names: Sequence[str]) -> str:
@@ -116,6 +147,21 @@ def _cells(console: Console, flow: Flow) -> Row:
     }
 
 
+def _queue_cells(flow: QueueFlow) -> Row:
+    broker, topic, queue_id = flow.place
+    return {
+        "broker": broker,
+        "topic": topic,
+        "queueId": queue_id,
+        "high": flow.high,
+        "consumerOffset": flow.consumer_offset,
+        "lag": flow.lag,
+        "stored": rate(flow.stored),
+        "consumed": rate(flow.consumed),
+        "status": flow.status,
+    }
+
+
 def _caught_up(flow: Flow) -> str | None:
     if flow.lag is None:
         return None
@@ -133,15 +179,3 @@ def _trend(lags: Sequence[int]) -> str:
         _SPARKS[min(math.ceil(lag / most * len(_SPARKS)), len(_SPARKS)) - 1 if lag else 0]
         for lag in some
     )
-
-
-def _value(flow: Flow, by: str) -> float:
-    """Return what to sort by; what is not known is least, what never comes is most."""
-    if by == "lag":
-        return -1 if flow.lag is None else flow.lag
-    if by == "time":
-        if flow.lag is None:
-            return -1
-        return math.inf if flow.caught_up_s is None else flow.caught_up_s
-    found = flow.stored if by == "in" else flow.consumed
-    return -math.inf if found is None else found

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from mqlog_jobs.top.queues import OpenedQueues, QueueFlow
 from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.backlog.schema import OK
@@ -95,21 +96,28 @@ class Meter:
         self,
         stores: OpenStores,
         request: BacklogRequest,
+        topic: str | None = None,
         *,
         system: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take tails of all queues; the first look is that of the first ``measure``.
 
+        ``topic``: flows are of this topic only.
+
         Raises what taking a tail raises.
         """
         self._stores = stores
         self._request = request
+        self._topic = topic
         self._system = system
         self._clock = clock
         self._looks: deque[_Look] = deque(maxlen=_MOST_LOOKS)
         self._known: frozenset[str] = frozenset()
         self._own: frozenset[str] = frozenset()
+        self._items: Sequence[BacklogItem] = ()
+        self._snapshots: Sequence[Snapshot] = ()
+        self._opened: OpenedQueues | None = None
         every = QueueFilter()
         self._tails = [
             followable(source).tail(every, strict=False, fail_on_data_loss=False)
@@ -130,6 +138,8 @@ class Meter:
             tail.look(at_once=True)
         snapshots = [tail.snapshot for tail in self._tails]
         look = self._look(snapshots)
+        if self._opened is not None:
+            self._opened.note(look.at_s, self._items, snapshots)
         since = next((one for one in self._looks if one.at_s >= look.at_s - WINDOW_S), None)
         if since is None and self._looks:
             since = self._looks[-1]  # The interval is longer than the window.
@@ -157,17 +167,31 @@ class Meter:
             look.beside,
         )
 
+    def queues(self, group: str | None, topic: str) -> list[QueueFlow]:
+        """Return the queues of a group, or of a topic without one, as of the last look.
+
+        Rates are those since the first call for this group, and of a window at most.
+        """
+        if self._opened is None or self._opened.pair != (group, topic):
+            self._opened = OpenedQueues(group, topic, WINDOW_S)
+            self._opened.note(self._looks[-1].at_s, self._items, self._snapshots)
+        return self._opened.flows()
+
     def _look(self, snapshots: Sequence[Snapshot]) -> _Look:
         at_s = self._clock()
         items = plan_all(self._stores.sources, snapshots, self._request)
         if self._request.groups is None and not self._system:
             items = [item for item in items if not is_system_group(item.group)]
+        beside = sum(asides(snapshots, items).values(), Aside())
+        if self._topic is not None:
+            items, beside = [item for item in items if item.topic == self._topic], Aside()
+        self._items, self._snapshots = items, snapshots
         self._learn(snapshots)
         stored: defaultdict[str, int] = defaultdict(int)
         for snapshot in snapshots:
             for queue in snapshot.queues:
-                stored[queue.topic] += queue.high
-        beside = sum(asides(snapshots, items).values(), Aside())
+                if self._topic in (None, queue.topic):
+                    stored[queue.topic] += queue.high
         look = _Look(at_s, dict(stored), {}, {}, defaultdict(set), {}, beside)
         if items:
             _add(look, items)
@@ -183,6 +207,8 @@ class Meter:
         self._known = topics
 
     def _hides(self, topic: str) -> bool:
+        if self._topic is not None:
+            return topic != self._topic
         return not self._system and topic in self._own
 
     def _flows(self, change: "_Change") -> list[Flow]:

@@ -9,7 +9,6 @@ import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,36 +16,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from mqlog_jobs.top.frame import SORT_KEYS, Sorting, draw
+from mqlog_jobs.top.frame import draw, draw_queues
 from mqlog_jobs.top.meter import Measured, Meter
+from mqlog_jobs.top.view import ESCAPE, SORT_KEYS, Shown, Sorting
 
 _LINES_ABOVE: Final = 3  # Lines above the rows: the summary, the heads of the columns, a rule,
 _LINES_BELOW: Final = (
     4  # and below them: columns and rows that are not shown, a blank line, the keys.
 )
-_ESCAPE: Final = "\x1b"
-_MOVES: Final = {"\x1b[A": -1, "k": -1, "\x1b[B": 1, "j": 1, "\x1b[5~": -10, "\x1b[6~": 10}
-_QUIT: Final = {"q", "Q", _ESCAPE}
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What of the rows is shown: their order, and the first one."""
-
-    sorting: Sorting
-    first: int = 0
-
-    def after(self, key: str, rows: int) -> "Shown":
-        """Return it after a key; there are ``rows`` rows."""
-        if key in SORT_KEYS:
-            by = SORT_KEYS[key]
-            back = not self.sorting.back if by == self.sorting.by else False
-            return Shown(Sorting(by, back=back))
-        if key == "r":
-            return replace(self, sorting=replace(self.sorting, back=not self.sorting.back))
-        if key in _MOVES:
-            return replace(self, first=min(max(self.first + _MOVES[key], 0), max(rows - 1, 0)))
-        return self
 
 
 def run(console: Console, meter: Meter, sorting: Sorting, interval_s: float, frames: int) -> None:
@@ -63,12 +40,14 @@ def run(console: Console, meter: Meter, sorting: Sorting, interval_s: float, fra
             number += 1
             found = meter.measure()
             end = time.monotonic() + interval_s
-            live.update(_frame(console, found, view, interval_s), refresh=True)
+            live.update(_frame(console, meter, found, view, interval_s), refresh=True)
             for key in _pressed(terminal, end):
-                if key in _QUIT:
+                queues = 0 if view.opened is None else len(meter.queues(*view.opened))
+                after = view.after(key, found.flows, queues)
+                if after is None:
                     return
-                view = view.after(key, len(found.flows))
-                live.update(_frame(console, found, view, interval_s), refresh=True)
+                view = after
+                live.update(_frame(console, meter, found, view, interval_s), refresh=True)
 
 
 def measured(meter: Meter, interval_s: float) -> Measured:
@@ -78,23 +57,41 @@ def measured(meter: Meter, interval_s: float) -> Measured:
     return meter.measure()
 
 
-def _frame(console: Console, measured: Measured, view: Shown, interval_s: float) -> Text:
+def _frame(
+    console: Console, meter: Meter, measured: Measured, view: Shown, interval_s: float
+) -> Text:
     drawn = io.StringIO()
     width, height = console.size
     on = Console(file=drawn, force_terminal=True, width=width, highlight=False)
     room = max(height - _LINES_ABOVE - _LINES_BELOW - len(measured.away), 1)
-    draw(on, measured, view.sorting, view.first, room)
+    if view.opened is None:
+        draw(on, measured, view, room)
+    else:
+        draw_queues(on, measured, view, meter.queues(*view.opened), max(room - 1, 1))
     lines = drawn.getvalue().split("\n")[: height - 2]
-    return Text.from_ansi("\n".join(lines)).append("\n").append(_foot(view, interval_s))
+    return Text.from_ansi("\n".join(lines)).append("\n").append(_foot(view, interval_s, width))
 
 
-def _foot(view: Shown, interval_s: float) -> Text:
-    """Return the time and the keys; that of the order is bold."""
-    foot = Text(f"{datetime.now(UTC):%H:%M:%S} UTC  every {interval_s:g} s ", style="dim")
-    for key, name in SORT_KEYS.items():
-        foot.append(f" [{key}]{name[1:]}", style="bold" if name == view.sorting.by else "")
-    reverse = "bold" if view.sorting.back else ""
-    return foot.append(" [r]everse", style=reverse).append(" [q]uit")
+def _foot(view: Shown, interval_s: float, width: int) -> Text:
+    """Return the keys, that of the order bold, and the time where there is room for it."""
+    if view.typing:
+        return Text.assemble(
+            ("/", "bold"), view.pattern, ("▏  Enter keeps it, Esc drops it", "dim")
+        )
+    foot = Text(style="dim")
+    if view.opened is not None:
+        foot.append("[Esc] back to all groups  [q]uit")
+    else:
+        for key, name in SORT_KEYS.items():
+            foot.append(f"[{key}]{name[1:]} ", style="bold" if name == view.sorting.by else "")
+        foot.append("[r]everse ", style="bold" if view.sorting.back else "")
+        foot.append("[/]" + (view.pattern or "filter") + " ", style="bold" if view.pattern else "")
+        foot.append("[Enter]queues [q]uit")
+    clock = f"  {datetime.now(UTC):%H:%M:%S} UTC, every {interval_s:g} s"
+    if foot.cell_len + len(clock) <= width:
+        foot.append(clock)
+    foot.truncate(width, overflow="ellipsis")
+    return foot
 
 
 @contextmanager
@@ -118,7 +115,7 @@ def _pressed(terminal: int, end: float) -> Iterator[str]:
         if not text:  # The terminal is gone.
             yield "q"
             return
-        if text.startswith(_ESCAPE):
+        if text.startswith(ESCAPE):
             yield text  # An arrow is three characters, or more, that come together.
         else:
             yield from text

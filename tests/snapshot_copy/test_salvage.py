@@ -456,12 +456,6 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
 
 
-def test_a_dledger_store_is_refused(laid: Laid, tmp_path: Path) -> None:
-    (laid.root / "dledger-n0/data").mkdir(parents=True)
-    with pytest.raises(UnsupportedStoreError, match="DLEDGER"):
-        salvage(laid.root, tmp_path / "new")
-
-
 def test_records_with_a_checksum_of_their_own_keep_it_right(tmp_path: Path) -> None:
     """It covers PHYSICALOFFSET, which is higher now."""
     sent = [with_property_crc(m) for m in messages(5)]

@@ -30,7 +30,7 @@ demo: $(READY)  ## write a store, read it back, show its backlog, then the same 
 	@$(BIN)/mqlog demo $(ARGS)
 
 check: $(READY)  ## style, types and the tests without a JVM, in small samples: 90 s
-	@MQLOG_CHECK=1 $(PYTEST) $(NO_JVM) $(ARGS)
+	@MQLOG_SAMPLE=$${MQLOG_SAMPLE:-check} $(PYTEST) $(NO_JVM) $(ARGS)
 
 test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to choose)
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(NO_JVM) \
@@ -47,10 +47,10 @@ with-both:
 		&& $(PYTEST) -m 'spark and broker' && $(PYTEST) -m spark tests/matrix
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
-	@MQLOG_SOAK=1 $(PYTEST) -m soak -s $(ARGS)
+	@MQLOG_SAMPLE=$${MQLOG_SAMPLE:-whole} $(PYTEST) -m soak -s $(ARGS)
 
 matrix: $(READY)  ## every line of Spark 4: 400 MB each from the package index, once
-	@MQLOG_MATRIX=1 $(PYTEST) -rP tests/matrix $(ARGS)
+	@MQLOG_SAMPLE=whole $(PYTEST) -rP tests/matrix $(ARGS)
 
 bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)
 	@$(BIN)/python -m benchmarks $(ARGS)

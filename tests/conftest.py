@@ -33,13 +33,14 @@ os.environ.setdefault(
 
 _FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 _ANY = settings(deadline=None, suppress_health_check=_FIXTURES, print_blob=True)
-# The same examples in every run: no verdict depends on chance. `long` looks for new ones.
-settings.register_profile("check", _ANY, max_examples=5, derandomize=True)
-settings.register_profile("test", _ANY, max_examples=20, derandomize=True)
-settings.register_profile("long", _ANY, max_examples=500)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE") or ("check" if soak.CHECKING else "test")
+# The same examples in every run: no verdict depends on chance. A whole run looks for new ones.
+settings.register_profile(
+    "mqlog",
+    _ANY,
+    max_examples=soak.size("examples", check=5, test=20, whole=500),
+    derandomize=not soak.WHOLE,
 )
+settings.load_profile("mqlog")
 
 
 def pytest_report_header() -> str:
@@ -68,6 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     No house rule is left out, and no case that is chosen by its name.
     """
+    if unknown := soak.unknown_sizes():
+        raise pytest.UsageError(f"MQLOG_SIZE: no test has a size {sorted(unknown)}")
     if not any("::" in name for name in config.args):
         left_out = soak.leave_out_cases([item for item in items if "style" not in item.path.parts])
         config.hook.pytest_deselected(items=left_out)

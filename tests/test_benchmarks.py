@@ -25,10 +25,9 @@ MOST_NUMBERS = 6
 
 
 def marked(name: str) -> object:
-    reason = "for `make soak`, or MQLOG_SOAK=1"
     marks = [soak.not_in_check]
     if name in NEEDS_SPARK | NEEDS_JAVA:
-        marks += [pytest.mark.soak, pytest.mark.skipif(not soak.SOAKING, reason=reason)]
+        marks += [pytest.mark.soak, soak.only_whole]
     if name in NEEDS_SPARK:
         marks.append(pytest.mark.spark)
     return pytest.param(name, marks=marks)

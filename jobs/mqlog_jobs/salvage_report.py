@@ -53,4 +53,6 @@ def _notes(made: Salvaged, target: str) -> list[str]:
         lines.append(
             f"all physical offsets are {count(made.moved_by)} higher, and message ids made of them"
         )
+    if made.is_packed:
+        lines.append("each record has another physical offset, and another message id made of it")
     return [*lines, f"the report: {shown(target)}/{REPORT_FOLDER}"]

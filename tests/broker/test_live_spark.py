@@ -23,7 +23,7 @@ from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.soak]
 
-MESSAGES = soak.size("LIVE_MESSAGES", check=0, test=3_000, full=50_000)
+MESSAGES = soak.size("live_messages", check=0, test=3_000, whole=50_000)
 ROUNDS = 5
 TOPIC = "Live"
 SECONDS = 300

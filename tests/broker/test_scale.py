@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker.harness import DEFAULT_FILES, LOOPBACK, Cluster, Row
+from broker.our_messages import NUMBER
 from broker.ports import free_ports
 from broker.toolchain import VERSIONS
-from broker.writing import NUMBER
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.soak]
 
-MESSAGES = soak.size("SCALE_MESSAGES", check=0, test=30_000, full=10_000_000)
+MESSAGES = soak.size("scale_messages", check=0, test=30_000, whole=10_000_000)
 TOPIC = "Scale"
 QUEUES = 8
 STRETCHES = 20

@@ -13,7 +13,7 @@ from support import soak
 
 SECONDS = 600
 # A session of mqlog_jobs imports the package before it starts one, as `import` does.
-HOWS = ["import", "late", *(["session"] if soak.SOAKING else [])]
+HOWS = ["import", "late", *(["session"] if soak.WHOLE else [])]
 
 
 def bare_environment(folder: Path) -> dict[str, str]:

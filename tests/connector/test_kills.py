@@ -1,7 +1,7 @@
 """A query that is killed with -9 at any moment, and started again: every row once.
 
-MQLOG_KILLS says how often, MQLOG_SEED at which moments. `make test` kills such a query in
-test_chaos.py, `make soak` here too.
+The size query_kills says how often, the seed at which moments. `make test` kills such a query in
+test_killed_queries.py, `make soak` here too.
 """
 
 import json
@@ -22,8 +22,8 @@ from support.oracle import Message
 from support.stores import Laid, MakeStore
 
 COPIED_QUERY = str(Path(soak.__file__).with_name("copied_query.py"))
-KILLS = soak.size("KILLS", check=0, test=0, full=20)
-SEED = int(os.environ.get("MQLOG_SEED", "7"))
+KILLS = soak.size("query_kills", check=0, test=0, whole=20)
+SEED = soak.SEED
 PER_LIFE = 150
 START_S = 240
 

@@ -1,6 +1,5 @@
 """Folders in memory, RocketMQ's own store classes, and a store that they left."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,7 @@ from crash.rocketmq_jvm.store_jvm import VERSIONS, MakeRoot, StoreJvm
 from support import soak
 from support.memory import folder_in_memory
 
-_ASKED_FOR = {"MQLOG_SERVED_STATE", "MQLOG_SERVED_STATES", "MQLOG_MODELLED_STATES"}
-_ALL = soak.SAMPLE == "whole" or not _ASKED_FOR.isdisjoint(os.environ)
+_ALL = soak.WHOLE or soak.AGAIN
 """Else 5.3.3 judges where it differs from 5.5.0 alone: such a test names all versions."""
 
 

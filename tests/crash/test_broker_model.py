@@ -17,7 +17,7 @@ from crash.scenarios import BY_NAME, work
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
-STATES = soak.size("MODELLED_STATES", check=0, test=3, full=100)
+STATES = soak.size("modelled_states", check=0, test=3, whole=100)
 SCENARIOS = ("everything", "many-files", "new-topic", "interlock")
 
 

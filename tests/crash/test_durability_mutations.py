@@ -1,7 +1,7 @@
 """T16: take one sync, rename or step away, and see that the power cuts of T2 notice.
 
 What goes unnoticed there is listed here, with the reason; a guard that is neither noticed nor
-listed is a guard without a test. MQLOG_MUTATION_STATES says how many states a scenario gets.
+listed is a guard without a test. The size mutation_states says how many states a scenario gets.
 """
 
 from fnmatch import fnmatch
@@ -14,7 +14,7 @@ from crash.disk import forgetting
 from crash.scenarios import BY_NAME, work
 from support import soak
 
-STATES = soak.size("MUTATION_STATES", check=150, test=150, full=400)
+STATES = soak.size("mutation_states", check=150, test=150, whole=400)
 _AGAIN = "a recovery that is cut off is run again: the intent, or abort, is still there"
 _EARLIER = "with an older checkpoint a recovery only begins earlier"
 _HEAD = "the index is put again by whoever recovers; the last sync covers it"
@@ -51,7 +51,7 @@ JUSTIFIED = {
         "staging.make syncs .mqlog as well, if messages are staged in the store"
     ),
     "fsync_directory locked.LockedStore.writer* < resume*": (
-        "tells between two syncs only: MQLOG_CRASH_STATE=queue-files:0:60:kill/99:0"
+        "tells between two syncs only: MQLOG_AGAIN=queue-files:0:60:kill/99:0"
     ),
     "fsync_directory locked.LockedStore.writer* < recover*": "nothing is decided after it",
     "fsync_directory *StoreWriter.make_directories* < *LockedStore.writer*": _GROUP,
@@ -69,7 +69,7 @@ JUSTIFIED = {
         "an interlock that is empty stops 4.9.7 and not 5.x: then it is as if there were none"
     ),
     "fsync_directory staging._make_missing:8 *": (
-        "tells after one kill only: MQLOG_CRASH_STATE=new-store:0:1:again/175:0"
+        "tells after one kill only: MQLOG_AGAIN=new-store:0:1:again/175:0"
     ),
     "fsync staging.make*": "the NONCE is read by tasks that run, not after a crash",
     "fsync_directory apply.remove_abort*": "an abort of ours that comes back is removed again",

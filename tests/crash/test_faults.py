@@ -38,7 +38,7 @@ def cases() -> list[object]:
     """Every scenario with every kind of error; `make test` has one scenario and two kinds."""
     every = [(s, k) for s in [*SCENARIOS, *MORE_SCENARIOS] for k in [*KINDS, *MORE_KINDS]]
     few = {(s, k) for s in SCENARIOS for k in KINDS}
-    return [pytest.param(*c, id="-".join(c)) for c in every if soak.SOAKING or c in few]
+    return [pytest.param(*c, id="-".join(c)) for c in every if soak.WHOLE or c in few]
 
 
 @pytest.mark.parametrize(("scenario", "kind"), cases())

@@ -4,7 +4,7 @@ Batches are saved one after the other, each with its own txnVersion, and again u
 a query writes them, and is started again. Whatever is killed, and whenever, every row is there
 once, in order.
 
-MQLOG_SPARK_KILLS says how many kills of each, MQLOG_SEED at which moments. `make test` kills
+The size spark_kills says how many kills of each, the seed at which moments. `make test` kills
 one of the two, `make soak` both.
 """
 
@@ -34,8 +34,8 @@ from support import soak
 from support.contract import assert_consume_queues, assert_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
-KILLS = soak.size("SPARK_KILLS", check=0, test=2, full=200)
-SEED = int(os.environ.get("MQLOG_SEED", "7"))
+KILLS = soak.size("spark_kills", check=0, test=2, whole=200)
+SEED = soak.SEED
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 SCRIPT = Path(saves.__file__)
 CONF = {**QUIET, **LOOPBACK, "spark.log.level": "OFF"}
@@ -156,7 +156,7 @@ def test_every_row_is_there_once_whatever_is_killed(
     count = _judge(victim.store)
     assert count >= len(saved) if what == "stream" else count == len(saved)
     with capsys.disabled():
-        if soak.SOAKING:
+        if soak.WHOLE:
             took = time.monotonic() - began
             found = f"{what}: {KILLS} kills in {took:.0f} s, {count} batches once: {dict(told)}"
             sys.stdout.write(f"\n{found}\n")
@@ -221,7 +221,7 @@ def _judge(store: Path) -> int:
     for queue_id in range(saves.QUEUES):
         found = [int(message.body) for message in messages if message.queue_id == queue_id]
         wanted = list(range(queue_id, count * saves.ROWS, saves.QUEUES))
-        assert found == wanted, f"queue {queue_id}; MQLOG_SEED={SEED}"
+        assert found == wanted, f"queue {queue_id}; {soak.header()}"
     assert_consume_queues(store, messages)
     assert_topics(store, messages)
     assert_clocks(store, messages)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.soak
 
 SCENARIOS = ["same-file"]
 MORE_SCENARIOS = sorted({*BY_NAME} - {*SCENARIOS})
-RECOVERED_FROM = soak.size("RECOVERIES_KILLED", check=1, test=1, full=5)
+RECOVERED_FROM = soak.size("recoveries_killed", check=1, test=1, whole=5)
 SECONDS = 60
 # Calls that change something whatever they are given; and others, by what they are given.
 CHANGING = (
@@ -119,7 +119,7 @@ def killers() -> Iterator[list[Killed]]:
         yield [Killed(one, Path(folder, "one")), Killed(other, Path(folder, "other"))]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS + (MORE_SCENARIOS if soak.SOAKING else []))
+@pytest.mark.parametrize("scenario", SCENARIOS + (MORE_SCENARIOS if soak.WHOLE else []))
 def test_what_is_killed_at_any_call_leaves_a_store_that_recovers(
     killers: list[Killed], tmp_path: Path, scenario: str
 ) -> None:

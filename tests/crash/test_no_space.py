@@ -21,7 +21,8 @@ TESTS = Path(__file__).parents[1]
 PAGE = 4096
 # The commit wants 1 MiB left over, for the small files that come after the decision.
 NEED, MARGIN = 100 * PAGE, 1 << 20
-STEP = soak.size("NO_SPACE_STEP_BYTES", check=80 * PAGE, test=16 * PAGE, full=PAGE)
+PAGES = -(-(NEED + MARGIN) // PAGE)
+DISKS = soak.size("full_disks", check=5, test=23, whole=PAGES)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,8 @@ def mountable(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_a_disk_that_is_too_small_is_an_exception_and_costs_nothing(
     tmp_path: Path, scenario: str, coarser: int
 ) -> None:
-    step = STEP if soak.SOAKING else STEP * coarser
+    count = DISKS if soak.WHOLE else -(-DISKS // coarser)
+    step = -(-PAGES // count) * PAGE
     sizes = range(0, NEED + MARGIN, step)
     command = [sys.executable, "-m", "crash.no_space", str(tmp_path), scenario]
     done = subprocess.run(

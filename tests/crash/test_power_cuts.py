@@ -32,13 +32,13 @@ from crash.forks import Forks, Laid
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
 from support import soak
-from support.faults import before_each_change
+from support.dying import before_each_change
 from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-CUTS = soak.size("POWER_CUTS", check=2, test=13, full=1_000)
-SEED = int(os.environ.get("MQLOG_SEED", "0"))
+CUTS = soak.size("power_cuts", check=2, test=13, whole=1_000)
+SEED = soak.SEED
 SECONDS = 60
 IMAGE_BYTES = 32 << 20
 MOUNTS = ["commit=5", "commit=1", "commit=1000"]  # seconds between two of the journal's own

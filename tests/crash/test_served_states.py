@@ -2,11 +2,10 @@
 
 A broker starts on the state as it is: it serves none of the commit or all of it. It may take
 messages, be killed and start again; then our recovery, and a broker once more: every message is
-there, once. MQLOG_SERVED_STATES says how many states of each version; one that fails is named,
-and MQLOG_SERVED_STATE=<its name> judges that one alone.
+there, once. The size served_states says how many states of each version; one that fails is named,
+and MQLOG_AGAIN=<its name> judges that one again.
 """
 
-import os
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -20,16 +19,24 @@ from broker.toolchain import Toolchain
 from crash.disk import State
 from crash.mutations import STEPS
 from crash.rocketmq_jvm import hand
+from crash.rocketmq_jvm.broker_trial import (
+    BROKERS,
+    STORE,
+    Case,
+    Tally,
+    Told,
+    Trial,
+    is_decided,
+    record,
+)
 from crash.rocketmq_jvm.store_jvm import StoreJvm
-from crash.rocketmq_jvm.trial import BROKERS, STORE, Case, Tally, Told, Trial, is_decided, record
 from crash.scenarios import SCENARIOS
 from mqstore.write.recover import RecoverSettings, recover
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
-STATES = soak.size("SERVED_STATES", check=0, test=12, full=2_000)
-ONE = os.environ.get("MQLOG_SERVED_STATE", "")
-BOOTED = soak.size("BOOTED_STATES", check=0, test=0, full=20)
+STATES = soak.size("served_states", check=0, test=12, whole=2_000)
+BOOTED = soak.size("booted_states", check=0, test=0, whole=20)
 BOOTED_KINDS = ["queue-files", "new-topic", "same-file", "segments"]
 STATES_OF_A_SEED = 20
 MOST_FAILURES = 5
@@ -63,7 +70,7 @@ def judged(
         try:
             Trial(jvm, case, name, base / re.sub(r"\W", "-", name)).run(state, tally)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
-            failures.append(f"MQLOG_SERVED_STATE={name} {type(error).__name__}: {error}")
+            failures.append(f"MQLOG_AGAIN={name} {type(error).__name__}: {error}")
         if len(failures) >= MOST_FAILURES:
             break
     assert not failures, "\n".join([f"in {base}", *failures])
@@ -73,8 +80,6 @@ def judged(
 def test_a_broker_sees_all_of_a_commit_or_none_and_nothing_is_lost_or_doubled(
     jvm: StoreJvm, stopped: Path, tmp_path: Path
 ) -> None:
-    if ONE:
-        pytest.skip("MQLOG_SERVED_STATE names one state")
     tally = judged(jvm, tmp_path, stopped, names(PLAIN, STATES))
     soak.tell(f"{jvm.version}: {tally}")
     assert tally.states == STATES
@@ -84,8 +89,6 @@ def test_a_broker_sees_all_of_a_commit_or_none_and_nothing_is_lost_or_doubled(
 def test_with_the_interlock_no_broker_starts_and_none_sees_a_part(
     jvm: StoreJvm, stopped: Path, tmp_path: Path
 ) -> None:
-    if ONE:
-        pytest.skip("MQLOG_SERVED_STATE names one state")
     tally = judged(jvm, tmp_path, stopped, names(LOCKED, -(-STATES // 3)))
     soak.tell(f"{jvm.version}, interlock: {tally}")
     assert not tally.partial
@@ -122,9 +125,9 @@ def partly_there(case: Case) -> Callable[[State], bool]:
     return partly
 
 
-@pytest.mark.skipif(not ONE, reason="MQLOG_SERVED_STATE names no state")
+@soak.again
 def test_the_state_that_was_named(jvm: StoreJvm, stopped: Path, tmp_path: Path) -> None:
-    version, kind, seed, number = ONE.split(":")
+    version, kind, seed, number = soak.AGAIN.split(":")
     if version == jvm.version:
         judged(jvm, tmp_path, stopped, iter([(kind, int(seed), int(number))]))
 

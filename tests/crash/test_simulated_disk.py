@@ -2,11 +2,10 @@
 
 Nor does one of the recovery after a kill, which finds what was written and never synced.
 
-MQLOG_CRASH_STATES says how many states are tested in all, over the scenarios. One that fails is
-named; MQLOG_CRASH_STATE=<its name> tests that one alone, and its directory is kept.
+The size crash_states says how many states are tested in all, over the scenarios. One that fails is
+named; MQLOG_AGAIN=<its name> tests that one again, and its directory is kept.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,27 +15,24 @@ from crash.scenarios import SCENARIOS
 from support import soak
 
 pytestmark = pytest.mark.soak
-STATES = soak.size("CRASH_STATES", check=15, test=500, full=500_000)
+STATES = soak.size("crash_states", check=15, test=500, whole=500_000)
 CHOSEN = soak.sample((scenario.name for scenario in SCENARIOS), check=5, test=len(SCENARIOS))
-ONE = os.environ.get("MQLOG_CRASH_STATE", "")
-SAMPLES = 40 if soak.SOAKING else 1
+SAMPLES = 40 if soak.WHOLE else 1
 
 
 @pytest.mark.parametrize("scenario", CHOSEN)
 def test_a_power_cut_loses_nothing_doubles_nothing_and_shows_no_part(
     tmp_path: Path, scenario: str
 ) -> None:
-    if ONE:
-        pytest.skip("MQLOG_CRASH_STATE names one state")
     tally = play.Explorer(scenario, tmp_path, most=-(-STATES // len(CHOSEN))).run(SAMPLES)
     soak.tell(
         f"{scenario}: {tally.states} states, {tally.while_recovering} while recovering,"
         f" {tally.after_kills} of them after a kill"
     )
-    told = [f"MQLOG_CRASH_STATE={one}" for one in tally.failures]
+    told = [f"MQLOG_AGAIN={one}" for one in tally.failures]
     assert not told, "\n".join([f"in {tmp_path}", *told])
 
 
-@pytest.mark.skipif(not ONE, reason="MQLOG_CRASH_STATE names no state")
+@soak.again
 def test_the_state_that_was_named(tmp_path: Path) -> None:
-    play.again(ONE, tmp_path)
+    play.again(soak.AGAIN, tmp_path)

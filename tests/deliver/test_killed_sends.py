@@ -1,8 +1,9 @@
 """Spark writes to a cluster, killed with -9: tasks, the commit, the driver, executors; and brokers.
 
-MQLOG_SEND_KILLS says how many kills, MQLOG_SEED which; a kill happens when a broker gets rows. What
-is left of the program stands still then until all that was on its way to brokers is over: so no
-request is held up for longer than ``fenceWait``, however slow the machine, which the guide demands.
+The size send_kills says how many kills, the seed which. A kill happens when a broker gets rows.
+What is left of the program stands still then until all that was on its way to brokers is over: so
+no request is held up for longer than ``fenceWait``, however slow the machine, which the guide
+demands.
 """
 
 import json
@@ -23,8 +24,8 @@ import pytest
 
 from broker.harness import Cluster as Servers
 from deliver import sends
+from deliver.failing_trial import held
 from deliver.proxy import Fault, Proxy
-from deliver.trial import held
 from live.real import Live
 from live.taking import Take, TakingCluster
 from mqstore.live.remoting.settings import ClusterSettings
@@ -32,8 +33,8 @@ from support import soak
 
 pytestmark = pytest.mark.spark
 
-KILLS = soak.size("SEND_KILLS", check=0, test=3, full=60)
-SEED = int(os.environ.get("MQLOG_SEED", "7"))
+KILLS = soak.size("send_kills", check=0, test=3, whole=60)
+SEED = soak.SEED
 TESTS = Path(sends.__file__).parents[1]
 STILL_S = 600
 """So long the program may take for one step."""
@@ -293,7 +294,7 @@ def kill_broker(victim: Victim, brokers: Pairs, number: int) -> None:
     """Kill a broker and start it again; what was under way is over before the program sees it.
 
     The broker stores nothing at that moment: it could keep a torn message, which ends a write
-    exactly once for good. ``test_chaos.py`` kills brokers in the middle.
+    exactly once for good. ``test_writes_through_failures.py`` kills brokers in the middle.
     """
     live, proxy = brokers[number]
     victim.stop_all()

@@ -79,7 +79,7 @@ NUMBERS = st.lists(st.integers(0, 30).map(lambda n: max(0, n - 25)), min_size=60
 
 @pytest.mark.soak
 @given(NUMBERS)
-@settings(max_examples=soak.size("PROTOCOL", check=30, test=150, full=50_000))
+@settings(max_examples=soak.size("protocol", check=30, test=150, whole=50_000))
 def test_every_row_is_there_once_whatever_fails_and_whenever(numbers: list[int]) -> None:
     assert counted(numbers, Publication) == expected()
 

@@ -320,4 +320,4 @@ def _draw_place(rng: random.Random, base: Base, path: str) -> Edit:
 def to_line(base: str, edits: Sequence[Edit], look: str) -> str:
     """The command that does this mutant again."""
     told = json.dumps([base, look, edits])
-    return f"MQLOG_FUZZ_AGAIN='{told}' make test ARGS='-k again tests/fuzz'".replace("\udcff", "?")
+    return f"MQLOG_AGAIN='{told}' make test ARGS='-k again tests/fuzz'".replace("\udcff", "?")

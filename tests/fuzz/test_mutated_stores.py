@@ -24,16 +24,15 @@ from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-MUTANTS = soak.size("FUZZ_MUTANTS", check=30, test=1_000, full=2_000_000)
-SEED = int(os.environ.get("MQLOG_FUZZ_SEED", "1"))
-TRACED = soak.size("FUZZ_TRACED", check=0, test=8, full=3_000)
+MUTANTS = soak.size("fuzz_mutants", check=30, test=1_000, whole=2_000_000)
+SEED = soak.SEED
+TRACED = soak.size("fuzz_traced", check=0, test=8, whole=3_000)
 STALLED_S = 400
 FEW_BASES = ("small", "ours", "pending")
 """Enough where few mutants are made: to make all bases and look at them takes seconds."""
-BASES = FEW_BASES if soak.CHECKING else bases.NAMES
-TRACED_BASES = bases.NAMES if soak.SOAKING else FEW_BASES
-CORES = len(os.sched_getaffinity(0)) if soak.SOAKING else 1
-AGAIN = os.environ.get("MQLOG_FUZZ_AGAIN")
+BASES = FEW_BASES if soak.CHECK else bases.NAMES
+TRACED_BASES = bases.NAMES if soak.WHOLE else FEW_BASES
+CORES = len(os.sched_getaffinity(0)) if soak.WHOLE else 1
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_a_mutant_is_a_named_error_or_right_rows(memory: Path) -> None:
     share = -(-MUTANTS // CORES)
     runs = [
         start(memory / f"{n}", memory / f"{n}.log", seed=SEED + n, mutants=share,
-              guided=soak.SOAKING)
+              guided=soak.WHOLE)
         for n in range(CORES)
     ]  # fmt: skip
     try:
@@ -121,9 +120,9 @@ def test_a_mutant_is_a_named_error_or_right_rows(memory: Path) -> None:
     assert total["ends"] > 20 * CORES, "mutants that all end alike are no mutants"
 
 
-@pytest.mark.skipif(AGAIN is None, reason="MQLOG_FUZZ_AGAIN names no mutant")
+@soak.again
 def test_that_mutant_again(memory: Path) -> None:
-    name, look, edits = json.loads(AGAIN or "")
+    name, look, edits = json.loads(soak.AGAIN)
     look_at_mutant(bases.make(name, memory / name), edits, look)
 
 

@@ -23,13 +23,13 @@ from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-SECONDS = soak.size("BESIDE_SECONDS", check=0, test=0, full=3_600)
-LOOKS = soak.size("BESIDE_LOOKS", check=2, test=20, full=1_000)
+SECONDS = soak.size("beside_seconds", check=0, test=0, whole=3_600)
+LOOKS = soak.size("beside_looks", check=2, test=20, whole=1_000)
 """So many reads, and so many looks of streams, by each reader."""
-KILLS = soak.size("BESIDE_KILLS", check=1, test=2, full=100)
-FILES = soak.size("BESIDE_FILES", check=1, test=5, full=1_000)
-READERS = 8 if soak.SOAKING else 1 if soak.CHECKING else 2
-SEED = int(os.environ.get("MQLOG_BESIDE_SEED", "1"))
+KILLS = soak.size("beside_kills", check=1, test=2, whole=100)
+FILES = soak.size("beside_files", check=1, test=5, whole=1_000)
+READERS = 8 if soak.WHOLE else 1 if soak.CHECK else 2
+SEED = soak.SEED
 LATE_S = 600
 
 
@@ -60,12 +60,12 @@ class Reader:
     def counts(self) -> Counter[str]:
         """What it counted so far. Fails if it ended: it saw what it must not."""
         if self._process.poll() is not None:
-            pytest.fail(f"MQLOG_BESIDE_SEED={SEED}\n{self._process.communicate()[1][-3000:]}")
+            pytest.fail(f"{soak.header()}\n{self._process.communicate()[1][-3000:]}")
         return self._noted()
 
     def end(self) -> Counter[str]:
         _, err = self._process.communicate(timeout=LATE_S)
-        assert self._process.returncode == 0, f"MQLOG_BESIDE_SEED={SEED}\n{err[-3000:]}"
+        assert self._process.returncode == 0, f"{soak.header()}\n{err[-3000:]}"
         return self._noted()
 
     def _noted(self) -> Counter[str]:
@@ -84,7 +84,7 @@ def one_writer(folder: Path, rng: random.Random) -> None:
             assert writer.poll() is None, writer.stderr and writer.stderr.read()
             assert time.monotonic() < end, "no commit"
             pause(writer, 0.02)
-        pause(writer, rng.uniform(0.1, 3 if soak.SOAKING else 0.5))
+        pause(writer, rng.uniform(0.1, 3 if soak.WHOLE else 0.5))
         writer.kill()
         assert writer.wait(LATE_S) == -9, writer.stderr and writer.stderr.read()
 

@@ -1,4 +1,4 @@
-"""Every line of Spark 4 does every step; MQLOG_MATRIX=1, as `make matrix` sets it, tries them all.
+"""Every line of Spark 4 does every step; `make matrix` tries them all.
 
 Otherwise the oldest does: what lies between differs from the oldest or the newest in nothing that
 compat.py has not from both. The newest runs with executors of its own, because all other tests run
@@ -17,12 +17,13 @@ import pytest
 from matrix import environments
 from matrix.environments import HERE, LINES, IndexUnreachableError
 from matrix.steps import Steps
+from support import soak
 
 ROOT = HERE.parents[1]
 PATHS = os.pathsep.join(str(ROOT / top) for top in ("store", "connector", "jobs"))
 SECONDS = 1500
 STEPS = [name for name in vars(Steps) if not name.startswith("_")]
-MATRIX = bool(os.environ.get("MQLOG_MATRIX"))
+MATRIX = soak.WHOLE
 ON_EXECUTORS = ["write", "read_with_tags", "stream_to_store", "bad_row", "whole"]
 OTHERS = pytest.mark.skipif(not MATRIX, reason="for `make matrix`")
 every_line = pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from mqstore.check.finding import ERROR
 from mqstore.check.store import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.copy_store import copy_store
-from mqstore.copy.salvage import salvage
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError, UnsupportedStoreError
 from mqstore.files.store import Store
 from mqstore.read.admission import Admission
@@ -328,7 +327,6 @@ WRITES: dict[str, Callable[[Path], object]] = {
     "a recovery": lambda root: recover(root, RecoverSettings()),
     "a rebuild": lambda root: recover(root, RecoverSettings(rebuild=True)),
     "a copy": lambda root: copy_store(root, root.parent / "copy"),
-    "a salvage": lambda root: salvage(root, root.parent / "salvaged"),
 }
 
 

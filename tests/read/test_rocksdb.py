@@ -354,7 +354,7 @@ def test_a_damaged_database_is_an_error_with_its_name_or_harmless(tmp_path: Path
     folders = [laid.root / "consumequeue", laid.root / "config" / "topics"]
     files = [p for folder in folders for p in sorted(folder.iterdir()) if p.stat().st_size]
     random_, errors = random.Random(7), set()
-    for _ in range(soak.size("ROCKSDB_MUTANTS", check=15, test=60, full=3_000)):
+    for _ in range(soak.size("rocksdb_mutants", check=15, test=60, whole=3_000)):
         path = random_.choice(files)
         whole = path.read_bytes()
         path.write_bytes(mutated(whole, random_))

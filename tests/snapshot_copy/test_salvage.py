@@ -36,7 +36,7 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
 from mqstore.tables import store as store_tables
-from support import by_log, faults, goldens, oracle, soak
+from support import by_log, dying, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.deleted import NEW, make_again, twice
 from support.expectations import row, rows
@@ -114,7 +114,7 @@ def _where(row: dict[str, object]) -> tuple[object, ...]:
     return row["topic"], row["queueId"], row["queueOffset"]
 
 
-@pytest.mark.parametrize("seed", range(soak.size("SALVAGED_STORES", check=2, test=20, full=400)))
+@pytest.mark.parametrize("seed", range(soak.size("salvaged_stores", check=2, test=20, whole=400)))
 def test_every_whole_record_is_in_the_new_store_and_no_other(tmp_path: Path, seed: int) -> None:
     laid = lay_out(tmp_path / "store", messages(seed), layout(seed))
     damaged = damage(laid, seed)
@@ -423,11 +423,11 @@ def test_a_target_that_is_there_or_in_the_store_is_refused(laid: Laid, tmp_path:
 
 def test_a_salvage_that_was_killed_is_repeated(laid: Laid, tmp_path: Path) -> None:
     """At each of some hundred calls that change the file system."""
-    with faults.killed(10**9) as calls:
+    with dying.killed(10**9) as calls:
         salvage(laid.root, tmp_path / "whole")
     expected = served(tmp_path / "whole")
     for at in soak.sample(range(calls.count), check=3, test=12):
-        with faults.killed(at):
+        with dying.killed(at):
             salvage(laid.root, tmp_path / "new")
         assert at > calls.count - 10 or not (tmp_path / "new").exists()
         shutil.rmtree(tmp_path / "new", ignore_errors=True)
@@ -454,12 +454,6 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     with pytest.raises(NoSpaceError, match="new"):
         salvage(laid.root, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
-
-
-def test_a_dledger_store_is_refused(laid: Laid, tmp_path: Path) -> None:
-    (laid.root / "dledger-n0/data").mkdir(parents=True)
-    with pytest.raises(UnsupportedStoreError, match="DLEDGER"):
-        salvage(laid.root, tmp_path / "new")
 
 
 def test_records_with_a_checksum_of_their_own_keep_it_right(tmp_path: Path) -> None:

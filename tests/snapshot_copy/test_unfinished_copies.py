@@ -17,7 +17,7 @@ from support import goldens, soak
 from support.processes import held_by_another
 from support.stores import MakeStore, lay_out
 
-CUTS = soak.size("COPY_CUTS", check=5, test=80, full=5_000)
+CUTS = soak.size("copy_cuts", check=5, test=80, whole=5_000)
 
 
 def test_a_copy_that_fails_leaves_nothing(

@@ -35,7 +35,7 @@ def damage(laid: Laid, seed: int, kinds: tuple[str, ...] = ()) -> Damaged:
     usual = ("zeros", "garbage", "cut", "long", "gone", "renamed", "queue", "queues", "json")
     for _ in range(chance.randrange(1, 5)):
         kind = chance.choice(kinds or usual)
-        folder = laid.root / "commitlog"
+        folder = laid.root / laid.layout.log_folder
         files = [path for path in sorted(folder.iterdir()) if path.name.isdecimal()]
         if not files:
             break
@@ -109,7 +109,7 @@ _DAMAGES = {
 
 
 def _tell_whole(laid: Laid, done: Damaged) -> None:
-    files = [path.read_bytes() for path in (laid.root / "commitlog").iterdir()]
+    files = [path.read_bytes() for path in (laid.root / laid.layout.log_folder).iterdir()]
     for m in laid.held:
         record = encode(m)
         if any(record in data for data in files):

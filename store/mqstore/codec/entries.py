@@ -43,9 +43,19 @@ def follow_entries(data: bytes) -> WalkedEntries:
         at += size
     places = np.array(starts, np.int64)
     buffer = np.frombuffer(data, np.uint8)
-    heads = buffer[places[:, None] + np.arange(BODY_OFFSET)].reshape(-1).view(ENTRY)
+    heads = heads_before(data, places + BODY_OFFSET)
     sizes = heads["size"].astype(np.int64) - BODY_OFFSET
     return WalkedEntries(Walked(buffer, places + BODY_OFFSET, sizes, at, _why(data, at)), heads)
+
+
+def heads_before(data: bytes, positions: Int64s) -> Structs:
+    """Return ENTRY of what lies in front of records at ``positions``; zeros where nothing does."""
+    heads = np.zeros(len(positions), ENTRY)
+    rows = np.flatnonzero(positions >= BODY_OFFSET)
+    buffer = np.frombuffer(data, np.uint8)
+    found = buffer[(positions[rows] - BODY_OFFSET)[:, None] + np.arange(BODY_OFFSET)]
+    heads[rows] = found.reshape(-1).view(ENTRY)
+    return heads
 
 
 def broken_rules(

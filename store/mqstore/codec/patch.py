@@ -35,8 +35,8 @@ def patch(
         sliding(records, dtype)[starts + position] = each
 
 
-def move(headers: RecordHeaders, by: int) -> None:
-    """Add ``by`` to PHYSICALOFFSET of the records, whose buffer is writable."""
+def move(headers: RecordHeaders, by: int | Int64s) -> None:
+    """Add ``by``, or one value for each, to PHYSICALOFFSET of records; their buffer is writable."""
     fields = HEADER.fields
     assert fields is not None
     dtype, position = fields["physical_offset"][:2]

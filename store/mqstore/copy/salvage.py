@@ -9,16 +9,18 @@ from typing import Final
 
 from mqstore.copy.copy_store import check_apart
 from mqstore.copy.damaged_log import find_sources
+from mqstore.copy.new_log import CopyProgress
 from mqstore.copy.salvage_report import DOUBTED, Report
 from mqstore.copy.salvaged_batches import BatchQueues
 from mqstore.copy.salvaged_config import carry_config, carry_timer, complete_topics, put_checkpoint
-from mqstore.copy.salvaged_log import CopyProgress, SalvagedLog
+from mqstore.copy.salvaged_entries import PackedLog
+from mqstore.copy.salvaged_log import SalvagedLog
 from mqstore.copy.salvaged_queues import SalvagedQueues
 from mqstore.copy.salvaged_sizes import sizes_of
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.repair_index import IndexRebuild
 from mqstore.derive.walked_log import open_log_queues
-from mqstore.errors import NoSpaceError, UnsupportedStoreError
+from mqstore.errors import NoSpaceError
 from mqstore.files.config.config_write import replace_file
 from mqstore.files.config.rocksdb_config import config_databases
 from mqstore.files.copy_target import Copy, remove_tree
@@ -32,7 +34,6 @@ from mqstore.format import names
 _TEMP: Final = f"{names.OURS}/{TEMP_FOLDER}"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SECTIONS: Final = "sections"
-_DLEDGER: Final = "a DLedger log is not salvaged; read another broker of its group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Salvaged:
     """Records that lay elsewhere than they say."""
     moved_by: int
     """By how much all physical offsets, and so the message ids made of them, are higher."""
+    is_packed: bool
+    """Whether each record has another physical offset, and so another message id made of it."""
     low: int
     """Physical offset of the first byte of the new log."""
     tail: int
@@ -86,14 +89,12 @@ def salvage(
     UnsupportedStoreError, NoSpaceError, OSError. ``target`` is then not there.
     """
     place = open_dir(root, commit_log, by_log=True)
-    if place.dledger:
-        raise UnsupportedStoreError(place.root, "DLEDGER", f"{place.dledger}: {_DLEDGER}")
     config_databases(place)
     check_apart(os.fspath(target), [place.root, *commit_log])
     sources = find_sources(place, file_size)
     try:
         with Copy(os.fspath(target)) as copy, Report(copy) as report:
-            log = SalvagedLog(copy, sources, report)
+            log = (PackedLog if place.dledger else SalvagedLog)(copy, sources, report)
             log.take(progress)
             log.fill()
             sizes = sizes_of(place, sources.file_size)
@@ -117,7 +118,7 @@ class _Store:
         temporary = f"{copy.root}/{_TEMP}"
         self._writer = StoreWriter(StoreDir.at(copy.root), temporary, sizes)
 
-    def make(self, log: SalvagedLog) -> Salvaged:
+    def make(self, log: SalvagedLog | PackedLog) -> Salvaged:
         """Derive queues and index from the log, and carry over what lies beside them."""
         cache = f"{self._copy.root}/{_TEMP}/{_SECTIONS}"
         with closing(open_log_queues(self._writer.place, cache)) as found:
@@ -134,7 +135,7 @@ class _Store:
         walk = self._put_keys()
         ends = {queue: plan.high for queue, plan in queues.plans.items()}
         carry_config(self._copy, self._source, ends, self._report)
-        carry_timer(self._copy, self._source, self._report, is_moved=moved_by > 0)
+        carry_timer(self._copy, self._source, self._report, is_moved=moved_by > 0 or log.is_packed)
         complete_topics(self._writer, ends, batches.topics)
         put_checkpoint(self._writer, walk.last_store_timestamp_ms, walk.last_physical_offset)
         replace_file(self._writer, NOTE, note(self._writer.sizes))
@@ -148,6 +149,7 @@ class _Store:
             doubted=self._report.counts[DOUBTED],
             moved=log.moved,
             moved_by=moved_by,
+            is_packed=log.is_packed,
             low=log.low,
             tail=walk.tail,
         )

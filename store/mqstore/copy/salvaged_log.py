@@ -6,19 +6,23 @@ get filler records, so that brokers walk over them, and files without their end 
 """
 
 import os
-from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
-from mqstore.codec.filler import MIN_FILLER_BYTES, filler, filler_sizes
-from mqstore.codec.gather import RecordHeaders
-from mqstore.codec.patch import move
-from mqstore.codec.walk import CUT, follow
-from mqstore.copy.damaged_log import FILE_SIZE_FLAG, MOST_FILES_APART, SourceFile, Sources
+from mqstore.codec.filler import MIN_FILLER_BYTES, filler_sizes
+from mqstore.copy.damaged_log import MOST_FILES_APART, SourceFile, Sources
+from mqstore.copy.new_log import (
+    FILE_MISSING,
+    LIES_ELSEWHERE,
+    NO_WHOLE_RECORD,
+    CopyProgress,
+    NewLog,
+    NewLogFile,
+    records_of,
+    time_of,
+)
 from mqstore.copy.salvage_report import (
     DOUBTED,
     LOST,
@@ -29,75 +33,27 @@ from mqstore.copy.salvage_report import (
     with_record,
 )
 from mqstore.derive.whole_records import Doubt, Stretch, WholeRecords
-from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.copy_target import Copy
 from mqstore.files.read_file import LocalFile
 from mqstore.format.arrays import Int64s
-from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, HEADERS, MIN_BLANK_BYTES
-from mqstore.format.names import COMMIT_LOG, mapped_file_name
-
-CopyProgress = Callable[[int, int], None]
+from mqstore.format.message import HEADERS, MIN_BLANK_BYTES
+from mqstore.format.names import COMMIT_LOG
 
 _COPIED_BYTES: Final = 1 << 22
 _MOST_MOVED: Final = 1_000_000  # stretches
 _SECTOR_BYTES: Final = 512
-_LIES_ELSEWHERE: Final = "PHYSICALOFFSET is not the record's place"
 _PLACE_TAKEN: Final = "another record lies where this one says that it lies"
 _NO_ROOM: Final = "too few bytes before it for a record or a blank one"
-_MISSING: Final = "the file is missing"
-_NO_WHOLE_RECORD: Final = "no whole record in these bytes"
-_OTHER_SIZE: Final = (
-    f"if the broker's mappedFileSizeCommitLog is another, give it by {FILE_SIZE_FLAG}"
-)
 
 
-@dataclass(slots=True)
-class _NewFile:
-    """A file of the new log: where it starts, and positions [low, high) without a record."""
-
-    start: int
-    size: int
-    lows: "array[int]" = field(default_factory=lambda: array("q"))
-    highs: "array[int]" = field(default_factory=lambda: array("q"))
-    is_made: bool = False
-    blank_at: int = -1
-    used_to: int = 0
-    source: SourceFile | None = None
-
-    def room_at(self, position: int) -> int:
-        """Return where the gap that holds ``position`` ends for records; ``position`` if none."""
-        number = bisect_right(self.lows, position) - 1
-        if number < 0 or self.highs[number] <= position:
-            return position
-        return min(self.highs[number], self.size - MIN_BLANK_BYTES)
-
-    def occupy(self, low: int, high: int) -> None:
-        """Take positions [low, high) out of the gap that holds them."""
-        number = bisect_right(self.lows, low) - 1
-        begin, end = self.lows[number], self.highs[number]
-        rest = [(a, b) for a, b in ((begin, low), (high, end)) if a < b]
-        self.lows[number : number + 1] = array("q", [a for a, _ in rest])
-        self.highs[number : number + 1] = array("q", [b for _, b in rest])
-
-
-class SalvagedLog:
+class SalvagedLog(NewLog):
     """Makes the CommitLog: ``take``, then ``fill``. Raises NoSpaceError, OSError."""
 
     def __init__(self, copy: Copy, sources: Sources, report: Report) -> None:
-        self._copy = copy
-        self._sources = sources
-        self._size = sources.file_size
-        self._report = report
-        self._files: dict[int, _NewFile] = {}
+        super().__init__(copy, sources, report)
         self._moved: list[tuple[SourceFile, Stretch]] = []
-        self._known: list[int] = []
-        """Where the files start whose names are right, by their records."""
         self._closed: dict[str, int] = {}  # where blank records close source files, by name
-        self.records = 0
-        """Whole records in the new log."""
-        self.moved = 0
-        """Those of them that lay elsewhere."""
 
     def take(self, progress: CopyProgress | None = None) -> None:
         """Copy all whole records."""
@@ -116,50 +72,9 @@ class SalvagedLog:
 
     def fill(self) -> None:
         """Fill the gaps. Raises CorruptStoreError if there is no whole record at all."""
-        made = [file.start for file in self._files.values() if file.is_made]
-        if not made:
-            where = self._sources.files[0].folder if self._sources.files else COMMIT_LOG
-            reason = f"no whole record is in these files of {self._size} bytes"
-            raise CorruptStoreError(where, 0, f"{reason}: {_OTHER_SIZE}")
+        made = self._check_made()
         for start in range(min(made), max(made) + 1, self._size):
             self._fill_file(self._file(start), is_last=start == max(made))
-
-    @property
-    def low(self) -> int:
-        """Physical offset where the new log starts, once it is filled."""
-        return min(file.start for file in self._files.values() if file.is_made)
-
-    @property
-    def starts(self) -> list[int]:
-        """Where its files start."""
-        return sorted(file.start for file in self._files.values() if file.is_made)
-
-    def move_up(self, by: int) -> None:
-        """Add ``by`` to the physical offsets of all records, and to the names of the files."""
-        for start in reversed(self.starts):
-            file = self._files.pop(start)
-            with self._opened(file) as fd:
-                _move_records(fd, self._size, by)
-            file.start += by
-            names = [f"{COMMIT_LOG}/{mapped_file_name(one)}" for one in (start, file.start)]
-            self._copy.rename(*names)
-            self._files[file.start] = file
-
-    def put_blank_file(self, start: int) -> None:
-        """Make a file that holds nothing but a blank record."""
-        file = self._file(start)
-        with self._opened(file) as fd:
-            self._put_blank(fd, file, 0)
-
-    def set_aside(self, physical_offset: int, size: int, entry: ReportEntry) -> None:
-        """Put a filler record over a record, which goes into the report."""
-        file = self._file_of(physical_offset)
-        position = physical_offset - file.start
-        with self._opened(file) as fd:
-            record = os.pread(fd, size, position)
-            self._put_filler(fd, file, position, size, _time_of(record))
-        self.records -= 1
-        self._report.add(with_record(entry, record))
 
     def _take_file(self, file: SourceFile, progress: Callable[[int], None]) -> None:
         source = file.open()
@@ -178,14 +93,14 @@ class SalvagedLog:
                 elif len(self._moved) < _MOST_MOVED:
                     self._moved.append((file, found))
                 else:
-                    self._doubt(file, source, found.position, found.length, _LIES_ELSEWHERE)
+                    self._doubt(file, source, found.position, found.length, LIES_ELSEWHERE)
             self._closed[file.name] = walk.closed_at
             if new is not None:
                 new.blank_at, new.used_to = walk.closed_at, min(walk.used_to, self._size)
         finally:
             os.close(source)
 
-    def _is_in_place(self, found: Stretch, new: _NewFile) -> bool:
+    def _is_in_place(self, found: Stretch, new: NewLogFile) -> bool:
         in_place = found.physical_offset == new.start + found.position
         return in_place and found.end <= self._size - MIN_BLANK_BYTES
 
@@ -193,13 +108,13 @@ class SalvagedLog:
         """Put the records of a stretch where they say, as far as there are gaps."""
         source = file.open()
         try:
-            for position, starts, ends in _records_of(source, stretch):
+            for position, starts, ends in records_of(source, stretch):
                 said = stretch.physical_offset + position - stretch.position
                 if self._is_believable(file, stretch):
                     self._take_records(file, source, position, said, (starts, ends))
                 else:
                     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-                        self._doubt(file, source, position + start, end - start, _LIES_ELSEWHERE)
+                        self._doubt(file, source, position + start, end - start, LIES_ELSEWHERE)
         finally:
             os.close(source)
 
@@ -250,7 +165,7 @@ class SalvagedLog:
             self._report.add(
                 ReportEntry(
                     kind=MOVED,
-                    reason=_LIES_ELSEWHERE,
+                    reason=LIES_ELSEWHERE,
                     file=file.name,
                     position=position + first,
                     physicalOffset=said + first,
@@ -259,13 +174,13 @@ class SalvagedLog:
                 )
             )
 
-    def _is_there(self, new: _NewFile, position: int, data: bytes) -> bool:
+    def _is_there(self, new: NewLogFile, position: int, data: bytes) -> bool:
         if not new.is_made:
             return False
         with self._opened(new) as fd:
             return os.pread(fd, len(data), position) == data
 
-    def _fill_file(self, file: _NewFile, *, is_last: bool) -> None:
+    def _fill_file(self, file: NewLogFile, *, is_last: bool) -> None:
         with self._opened(file) as fd:
             gaps = list(zip(file.lows, file.highs, strict=True))[::-1]
             while gaps:
@@ -280,21 +195,21 @@ class SalvagedLog:
                     else:
                         gaps.append((low, high + size))
                 else:
-                    self._lose(file, low, high, _NO_WHOLE_RECORD)
-                    ms = _time_of(os.pread(fd, HEADERS[-1].itemsize, high))
+                    self._lose(file, low, high, NO_WHOLE_RECORD)
+                    ms = time_of(os.pread(fd, HEADERS[-1].itemsize, high))
                     for size in filler_sizes(high - low):
                         self._put_filler(fd, file, low, size, ms)
                         low += size
 
-    def _end_file(self, fd: int, file: _NewFile, low: int, *, is_last: bool) -> None:
+    def _end_file(self, fd: int, file: NewLogFile, low: int, *, is_last: bool) -> None:
         if file.source is None:
-            self._lose(file, low, self._size, _MISSING)
+            self._lose(file, low, self._size, FILE_MISSING)
         elif file.blank_at != low and (not is_last or file.used_to > low):
-            self._lose(file, low, file.used_to if is_last else self._size, _NO_WHOLE_RECORD)
+            self._lose(file, low, file.used_to if is_last else self._size, NO_WHOLE_RECORD)
         if not is_last:
             self._put_blank(fd, file, low)
 
-    def _drop(self, fd: int, file: _NewFile, position: int) -> int:
+    def _drop(self, fd: int, file: NewLogFile, position: int) -> int:
         """Report the record at ``position`` of a new file as doubted; return its size."""
         head = os.pread(fd, HEADERS[-1].itemsize, position)
         size = int(record_headers(head).field("total_size")[0])
@@ -305,7 +220,7 @@ class SalvagedLog:
         self.records -= 1
         return size
 
-    def _lose(self, file: _NewFile, low: int, high: int, reason: str) -> None:
+    def _lose(self, file: NewLogFile, low: int, high: int, reason: str) -> None:
         self._report.add(
             ReportEntry(
                 kind=LOST,
@@ -316,78 +231,3 @@ class SalvagedLog:
                 size=high - low,
             )
         )
-
-    def _doubt(
-        self, file: SourceFile, source: int, position: int, length: int, reason: str
-    ) -> None:
-        record = os.pread(source, min(length, HARD_RECORD_BYTES), position)
-        entry = ReportEntry(kind=DOUBTED, reason=reason, file=file.name, position=position)
-        self._report.add(with_record(entry, record))
-
-    def _put_filler(self, fd: int, file: _NewFile, position: int, size: int, ms: int) -> None:
-        head, tail = filler(file.start + position, size, ms)
-        durable.write_zeros(fd, position, size)
-        durable.write_at(fd, head, position)
-        durable.write_at(fd, tail, position + size - len(tail))
-
-    def _put_blank(self, fd: int, file: _NewFile, position: int) -> None:
-        record = np.zeros((), BLANK)
-        record["magic"], record["total_size"] = BLANK_MAGIC, file.size - position
-        durable.write_at(fd, record.tobytes(), position)
-
-    def _file_of(self, physical_offset: int) -> _NewFile:
-        base = self._known[0] if self._known else 0
-        return self._file(physical_offset - (physical_offset - base) % self._size)
-
-    def _file(self, start: int, source: SourceFile | None = None) -> _NewFile:
-        found = self._files.get(start)
-        if found is None:
-            found = self._files[start] = _NewFile(start, self._size, source=source)
-            found.lows.append(0)
-            found.highs.append(self._size)
-        return found
-
-    def _opened(self, file: _NewFile) -> "_Opened":
-        path = f"{COMMIT_LOG}/{mapped_file_name(file.start)}"
-        if file.is_made:
-            return _Opened(durable.open_for_write(f"{self._copy.root}/{path}"))
-        file.is_made = True
-        opened = _Opened(self._copy.create(path))
-        durable.truncate(opened.fd, self._size)
-        return opened
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    fd: int
-
-    def __enter__(self) -> int:
-        return self.fd
-
-    def __exit__(self, *_: object) -> None:
-        durable.close(self.fd)
-
-
-def _records_of(source: int, stretch: Stretch) -> Iterator[tuple[int, Int64s, Int64s]]:
-    """Yield a position in the file, and where the records behind it start and end, from there."""
-    position, window = stretch.position, _COPIED_BYTES
-    while position < stretch.end:
-        walked = follow(os.pread(source, min(window, stretch.end - position), position))
-        if walked.end:
-            yield position, walked.starts, walked.starts + walked.sizes
-            position += walked.end
-        if walked.why != CUT or window > HARD_RECORD_BYTES:
-            return
-        window = _COPIED_BYTES if walked.end else 4 * window
-
-
-def _move_records(fd: int, size: int, by: int) -> None:
-    """Add ``by`` to the physical offsets of the records that a file begins with."""
-    for position, starts, ends in _records_of(fd, Stretch(0, 0, size, 0)):
-        data = bytearray(os.pread(fd, int(ends[-1]), position))
-        move(RecordHeaders.within(data, starts, ends - starts), by)
-        durable.write_at(fd, memoryview(data), position)
-
-
-def _time_of(record: bytes) -> int:
-    return int(record_headers(record).field("store_timestamp_ms")[0])

@@ -46,11 +46,16 @@ class Selected:
 
 
 def select(
-    queues: LogQueues, queue: TopicQueue, begin: int, counting: Counting | None = None
+    queues: LogQueues,
+    queue: TopicQueue,
+    begin: int,
+    apart: Callable[[Int64s], Int64s],
+    counting: Counting | None = None,
 ) -> Iterator[Selected]:
     """Yield a queue's units, about a million at a time: of records from a physical offset on.
 
-    ``counting`` is given for a batch ConsumeQueue. Raises CorruptStoreError, OSError.
+    ``apart`` moves places apart by the bytes that were lost between them; ``counting`` is given for
+    a batch ConsumeQueue. Raises CorruptStoreError, OSError.
     """
     last = (-1, -1)
     least = MIN_FILLER_BYTES if counting is None else LEAST_CLIENT_BYTES
@@ -58,12 +63,12 @@ def select(
         units = found.take(found.physical_offsets >= begin)
         counts = np.ones(len(units), np.int64) if counting is None else counting(units)
         whole = np.flatnonzero(counts > 0)
-        numbers, places = units.queue_offsets[whole], units.physical_offsets[whole]
+        numbers, places = units.queue_offsets[whole], apart(units.physical_offsets[whole])
         kept, reasons = _choose(numbers, places, *last, counts=counts[whole], least=least)
         chosen = whole[kept]
         ends = units.queue_offsets[chosen] + counts[chosen]
         if len(chosen):
-            last = int(ends[-1]) - 1, int(units.physical_offsets[chosen[-1]])
+            last = int(ends[-1]) - 1, int(places[kept][-1])
         told = {int(whole[row]): reason for row, reason in reasons.items()}
         aside = _others(np.arange(len(units)), chosen)
         why = [told.get(row, NOT_FILLED) for row in aside.tolist()]

@@ -10,15 +10,15 @@ each record and needs no filler, because its units say their queue offsets; a ga
 Reference: ConsumeQueue#fillPreBlank, DefaultMessageStore#getMessage, BatchConsumeQueue.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from mqstore.copy.new_log import NewLog
 from mqstore.copy.salvage_report import DELETED, DOUBTED, LOST, Report, ReportEntry
 from mqstore.copy.salvaged_batches import BatchQueues
-from mqstore.copy.salvaged_log import SalvagedLog
 from mqstore.copy.salvaged_offsets import Selected, select
 from mqstore.derive.generations import Generations, offsets_by_queue
 from mqstore.derive.log_queues import LogQueues
@@ -70,13 +70,14 @@ class SalvagedQueues:
         self.messages = 0
         """Those that have a unit."""
         self._begins: dict[TopicQueue, int] = {}
+        self._apart: Callable[[Int64s], Int64s] = np.copy
 
-    def plan(self, log: SalvagedLog) -> None:
+    def plan(self, log: NewLog) -> None:
         """Choose the records that stay in their queues; the others are set aside in ``log``.
 
         Those of a topic that was deleted and made again stay in the log, and are in no queue.
         """
-        self._begins = self._find_begins()
+        self._begins, self._apart = self._find_begins(), log.apart
         for queue in self._queues.queues:
             low = high = first_gap = -1
             earlier = units = 0
@@ -101,7 +102,7 @@ class SalvagedQueues:
 
     def _select(self, queue: TopicQueue) -> Iterator[Selected]:
         begin = self._begins.get(queue, 0)
-        return select(self._queues, queue, begin, self._batches.counting(queue))
+        return select(self._queues, queue, begin, self._apart, self._batches.counting(queue))
 
     def _find_begins(self) -> dict[TopicQueue, int]:
         """Return where the newest generation begins, of each queue that has records before it.
@@ -216,7 +217,7 @@ class SalvagedQueues:
         return places - within - 1
 
     def _set_aside(
-        self, log: SalvagedLog, queue: TopicQueue, units: LogUnits, reasons: list[str]
+        self, log: NewLog, queue: TopicQueue, units: LogUnits, reasons: list[str]
     ) -> None:
         if queue[0].startswith(LMQ_PREFIX):  # The record is another queue's, which keeps it.
             return

@@ -114,21 +114,21 @@ class WholeRecords:
             room = self._size - position
             walked = follow(self._file.read(min(window, room), position))
             headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
-            count = _count_whole(headers)
-            yield from _stretches(position, headers.take(np.arange(count)))
+            count = count_whole(headers)
+            yield from stretches_of(position, headers.take(np.arange(count)))
             if count < len(headers):
                 return position + int(headers.starts[count])
             position += walked.end
             is_last = window >= room or (window >= HARD_RECORD_BYTES and not walked.end)
-            if walked.why == BLANK_RECORD and self._closes(position):
+            if walked.why == BLANK_RECORD and self._closes(position, position):
                 return self._size
             if walked.why != CUT or is_last:
                 return position
             window = _WINDOW_BYTES if walked.end and window >= _WINDOW_BYTES else 4 * window
 
-    def _closes(self, position: int) -> bool:
+    def _closes(self, position: int, size_position: int) -> bool:
         """Tell whether the blank record there reaches to where a file of the log ends."""
-        size = int.from_bytes(self._file.read(4, position), "big", signed=True)
+        size = int.from_bytes(self._file.read(4, size_position), "big", signed=True)
         if position + size == self._file_size:
             self.closed_at = position
         return self.closed_at >= 0
@@ -182,10 +182,10 @@ class WholeRecords:
         if untried:
             doubts.append(Doubt(position, 0, _UNTRIED))
         whole = headers.take(np.delete(np.arange(len(headers)), list(odd)))
-        return sorted([*_stretches(position, whole), *doubts], key=lambda one: one.position)
+        return sorted([*stretches_of(position, whole), *doubts], key=lambda one: one.position)
 
 
-def _count_whole(headers: RecordHeaders) -> int:
+def count_whole(headers: RecordHeaders) -> int:
     """Return how many records there are before the first that is not whole."""
     count = min(headers.problems(), default=len(headers))
     headers = headers.take(np.arange(count))
@@ -200,7 +200,7 @@ def _odd(headers: RecordHeaders) -> dict[int, str]:
     return broken_bodies(headers) | implausible(headers)
 
 
-def _stretches(position: int, headers: RecordHeaders) -> Iterator[Stretch]:
+def stretches_of(position: int, headers: RecordHeaders) -> Iterator[Stretch]:
     """Yield whole records, in the order of their starts, together where they follow each other."""
     if not len(headers):
         return

@@ -1,10 +1,9 @@
 """Writes to two real brokers of each version through failures of every kind: none lost, none twice.
 
-MQLOG_LIVE_WRITES=100 make soak ARGS='tests/deliver/test_chaos.py'; MQLOG_SEED chooses the moments.
+The size live_writes says how many, the seed chooses the moments.
 """
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -13,9 +12,9 @@ from itertools import count
 import pytest
 
 from broker.harness import Cluster as Servers
+from deliver.failing_trial import Trial, Try, bodies_of, is_whole, of
 from deliver.modelled import look_at_nothing
 from deliver.proxy import Fault, Proxy
-from deliver.trial import Trial, Try, bodies_of, is_whole, of
 from live.real import Live
 from mqstore.deliver.once.errors import NewerOwnerError
 from mqstore.deliver.prepare import prepare
@@ -26,8 +25,8 @@ from support import soak
 
 pytestmark = pytest.mark.broker
 
-WRITES = soak.size("LIVE_WRITES", check=3, test=3, full=1_000)
-SEED = int(os.environ.get("MQLOG_SEED", "7"))
+WRITES = soak.size("live_writes", check=3, test=3, whole=1_000)
+SEED = soak.SEED
 HARMS = (None, "freeze", "kill")
 Pair = tuple[list[Live], list[Proxy]]
 TOPICS = count()

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 
 @pytest.mark.parametrize(
-    "cluster", VERSIONS if soak.SOAKING else VERSIONS[:1], indirect=True, scope="session"
+    "cluster", VERSIONS if soak.WHOLE else VERSIONS[:1], indirect=True, scope="session"
 )
 def test_each_disk_of_a_group_gives_what_the_client_pulled_from_the_leader(
     cluster: Cluster, tmp_path: Path

@@ -42,6 +42,17 @@ def test_losses_are_told_and_end_with_1(run: Run, tmp_path: Path) -> None:
     assert check(tmp_path / "new") == []
 
 
+def test_a_disk_of_a_dledger_group_says_that_all_places_are_others(
+    run: Run, tmp_path: Path
+) -> None:
+    layout = Layout(commit_log_bytes=SIZE, index_units=400, dledger="n0")
+    laid = lay_out(tmp_path / "store", [Message(body=bytes(300)) for _ in range(40)], layout)
+    done = run("salvage", laid.root, tmp_path / "new")
+    assert done.code == 0
+    assert "each record has another physical offset, and another message id" in done.out
+    assert check(tmp_path / "new") == []
+
+
 def test_the_result_is_a_row_of_json(run: Run, tmp_path: Path) -> None:
     laid = laid_out(tmp_path)
     hole(laid)

@@ -3,7 +3,7 @@
 Each goes on from its checkpoint. In the end every row is in the store once, in the order of its
 queue, and once in what the other copied.
 
-MQLOG_STREAM_KILLS says how often one of them is killed, MQLOG_SEED at which moments.
+The size stream_kills says how often one of them is killed, the seed at which moments.
 """
 
 import os
@@ -28,10 +28,10 @@ from support.contract import assert_contract
 from support.writing import held
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
-KILLS = soak.size("STREAM_KILLS", check=0, test=2, full=40)
-SEED = int(os.environ.get("MQLOG_SEED", "7"))
+KILLS = soak.size("stream_kills", check=0, test=2, whole=40)
+SEED = soak.SEED
 # Queries that do not wait are busy all the time that the other takes to start again.
-EVERY_S, KILLED_WITHIN_S = (0, 2.0) if soak.SOAKING else (2, 0.5)
+EVERY_S, KILLED_WITHIN_S = (0, 2.0) if soak.WHOLE else (2, 0.5)
 START_S = 240.0
 LAST_S = 300
 INDEX = (int(chaotic.STORE["maxHashSlotNum"]), int(chaotic.STORE["maxIndexNum"]))
@@ -91,7 +91,7 @@ class Query:
         return self.target.with_name(f"{self.what}.log")
 
     def _told(self) -> str:
-        return f"MQLOG_SEED={SEED}; {self._log.read_text()[-3000:]}"
+        return f"{soak.header()}; {self._log.read_text()[-3000:]}"
 
 
 def test_two_queries_that_are_killed_again_and_again_lose_and_repeat_nothing(
@@ -117,9 +117,9 @@ def test_two_queries_that_are_killed_again_and_again_lose_and_repeat_nothing(
     rows = spark.read.parquet(str(tail.target / "rows")).collect()
     assert sorted((r.queueId, r.queueOffset, int(r.body)) for r in rows) == sorted(
         (number % 2, number // 2, number) for number in range(count)
-    ), f"MQLOG_SEED={SEED}"
+    ), f"{soak.header()}"
     with capsys.disabled():
-        if soak.SOAKING:
+        if soak.WHOLE:
             took = time.monotonic() - began
             told = f"{KILLS} kills in {took:.0f} s, {count} rows once: {dict(states)}"
             sys.stdout.write(f"\n{told}\n")
@@ -133,7 +133,7 @@ def _kill_both(writer: Query, tail: Query, store: Path) -> Counter[str]:
     pairs = [moments.sample((writer, tail), 2) for _ in range(-(-KILLS // 2))]
     for victim in [victim for pair in pairs for victim in pair][:KILLS]:
         victim.until_it_works()
-        if not soak.SOAKING:
+        if not soak.WHOLE:
             victim.until_a_batch_begins()
         victim.pause(moments.uniform(0, KILLED_WITHIN_S))
         victim.kill()
@@ -152,7 +152,7 @@ def _judge(store: Path, batches: int) -> int:
     messages = assert_contract(store, index=INDEX)
     for queue_id in (0, 1):
         found = [int(m.body) for m in messages if m.queue_id == queue_id]
-        assert found == list(range(queue_id, count, 2)), f"queue {queue_id}; MQLOG_SEED={SEED}"
+        assert found == list(range(queue_id, count, 2)), f"queue {queue_id}; {soak.header()}"
     assert len(held(store)) == count
     assert [finding for finding in check(store) if finding.severity == "error"] == []
     versions = [entry.version for entry in ledger.entries(StoreDir.at(store))]

@@ -1,6 +1,6 @@
 """A stream from two brokers, of which brokers, connections and drivers are killed: all once.
 
-MQLOG_LIVE_MINUTES=5 make soak ARGS='tests/live/test_chaos.py'; MQLOG_SEED chooses the moments.
+The size live_minutes says how long, the seed chooses the moments.
 The brokers are of 5.5.0: a 4.9.7 that is killed may skip messages when it starts again, which
 is MQLOG_DATA_LOSS.
 """
@@ -33,8 +33,8 @@ from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-MINUTES = soak.size("LIVE_MINUTES", check=0, test=0, full=60)
-SEED = int(os.environ.get("MQLOG_SEED", "7"))
+MINUTES = soak.size("live_minutes", check=0, test=0, whole=60)
+SEED = soak.SEED
 TOPIC = "Chaos"
 QUEUES = 2
 BROKERS = ("broker-k", "broker-l")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from broker.harness import Cluster
+from broker.our_messages import SMALL_SIZES, on_port, write
 from broker.ports import free_ports
 from broker.toolchain import VERSIONS, Toolchain
 from broker.verdicts import verdicts
-from broker.writing import SMALL_SIZES, on_port, write
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.errors import InvalidOptionError
 from mqstore.read.directory import take
@@ -38,7 +38,7 @@ def is_known(text: str, version: str) -> bool:
 @pytest.mark.soak
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_same_messages_pass_as_in_rocketmq(toolchain: Toolchain, version: str) -> None:
-    count = soak.size("SQL_EXPRESSIONS", check=1_000, test=1_000, full=20_000)
+    count = soak.size("sql_expressions", check=1_000, test=1_000, whole=20_000)
     found = messages(seed=5, count=200)
     texts = list(expressions(seed=5, count=count))
     texts = [text for text in texts if is_known(text, version)]
@@ -61,7 +61,7 @@ def test_a_broker_selects_the_same_messages_for_its_consumers(
     port = free_ports(-2, 0, 1)
     rows = [row(number, its) for number, its in enumerate(messages(seed=6, count=200))]
     write(root, rows, **on_port(port, **SMALL_SIZES))
-    count = soak.size("SQL_SELECTIONS", check=40, test=40, full=1_000)
+    count = soak.size("sql_selections", check=40, test=40, whole=1_000)
     texts = [
         text
         for text in expressions(seed=6, count=count)

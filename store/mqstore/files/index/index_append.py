@@ -33,7 +33,7 @@ NextName: TypeAlias = Callable[[], str]
 
 _PAGE_SLOTS = 1024  # slots of a 4 KiB page: what is read and kept together
 _RUN_PAGES = 256  # of neighbours at most are written together
-_SHARED = -1  # Stands in a slot of several new keys until they are in order.
+_IN_ORDER_LATER = -1  # Stands in a slot of several new keys until they are in order.
 _NUMBER_BITS = 31  # of a key among those put at once; a slot's number takes as many
 
 
@@ -288,8 +288,8 @@ def _chain(
     # Of keys that share a slot one stands there now, whichever; of each slot one key does.
     stands = slots[chosen] == numbers
     used = int((previous[stands] == 0).sum())
-    slots[chosen[~stands]] = _SHARED
-    shared = np.flatnonzero(slots[chosen] == _SHARED)
+    slots[chosen[~stands]] = _IN_ORDER_LATER
+    shared = np.flatnonzero(slots[chosen] == _IN_ORDER_LATER)
     # Place and number in one integer: sorting those is many times faster than argsort.
     both = chosen[shared] << _NUMBER_BITS | shared
     both.sort()

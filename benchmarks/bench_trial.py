@@ -2,7 +2,7 @@
 
     python -m benchmarks trial
 
-``stage`` is what a task of a write does, ``commit`` what the driver does, ``read`` a scan of all
+``stage`` is what a task of a write does, ``read`` a scan of all
 columns, ``log`` a plan of ``queues=log``, ``rebuild`` ConsumeQueues and IndexFiles made from the
 log. Each runs with all kernels, and once for each kernel that it uses with that one left to numpy.
 A kernel is worth its C if one of these steps takes 1.15 times the CPU time without it, with bodies
@@ -39,7 +39,6 @@ BODIES = (100, 1024)
 QUEUES = 4
 KERNELS_OF = {
     "stage": ("mq_encode", "mq_join_blocks"),
-    "commit": ("mq_make_units", "mq_verify_staged"),
     "read": ("mq_decode",),
     "log": ("mq_log_units",),
     "rebuild": ("mq_broken", "mq_follow", "mq_property_values"),
@@ -67,10 +66,12 @@ class _Steps:
         self._batches = batches(count, body_bytes)
 
     def measure(self) -> None:
-        """Print a line for each step."""
+        """Write a store; print a line for each step."""
+        self._remove()
+        self._stage()
+        assert commit(self._job, [self._manifest]).messages == self._count
         steps: dict[str, tuple[Callable[[], None] | None, Callable[[], None]]] = {
-            "stage": (self._remove, self._stage),
-            "commit": (self._staged, self._commit),
+            "stage": (self._remove_staged, self._stage),
             "read": (None, self._read),
             "log": (partial(shutil.rmtree, self._cache, ignore_errors=True), self._log),
             "rebuild": (self._lose_derived, self._rebuild),
@@ -91,12 +92,11 @@ class _Steps:
             work()
             return Timed(self._count, time.process_time() - begin)
 
+    def _remove_staged(self) -> None:
+        shutil.rmtree(self._root / ".mqlog", ignore_errors=True)
+
     def _remove(self) -> None:
         shutil.rmtree(self._root, ignore_errors=True)
-
-    def _staged(self) -> None:
-        self._remove()
-        self._stage()
 
     def _stage(self) -> None:
         settings = WriteSettings(
@@ -104,9 +104,6 @@ class _Steps:
         )
         self._job = prepare(settings, self._batches[0].schema)
         self._manifest = stage(self._job, self._batches, partition=0, attempt=0)
-
-    def _commit(self) -> None:
-        assert commit(self._job, [self._manifest]).messages == self._count
 
     def _read(self) -> None:
         origin = StoreOrigin(str(self._root), (str(self._root / "commitlog"),))

@@ -14,6 +14,7 @@ from benchmarks.headline import headline
 from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
 from benchmarks.log_tables import log_table, log_targets, objects_table, parts_table
 from benchmarks.rounds import cpu_ratio, ratio
+from benchmarks.trial_table import trial_table
 
 RESULTS = Path(__file__).parent / "results"
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
@@ -59,6 +60,7 @@ def details(lines: Lines) -> str:
         ("Clusters, sent: thousands of messages a second", _send(lines)),
         ("Clusters: requests", _asked(lines)),
         ("Settings: base = 1", _settings(lines)),
+        ("Kernels on trial: CPU time of a step without one, all = 1", trial_table(lines)),
     )
 
 

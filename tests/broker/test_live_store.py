@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from broker.harness import Broker, Cluster, Row
+from broker.our_messages import Author, write
 from broker.reading import by_queue, read, rows_of, told
-from broker.writing import Author, write
 from mqstore.errors import StoreLockedError, UncleanStoreError
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower

@@ -18,9 +18,7 @@ from broker.harness import (
     Row,
 )
 from broker.left import NAMES, Left
-from broker.ports import free_ports
-from broker.reading import by_queue, read, rows_of, told
-from broker.writing import (
+from broker.our_messages import (
     NUMBER,
     SMALL_SIZES,
     Author,
@@ -29,6 +27,8 @@ from broker.writing import (
     on_port,
     write,
 )
+from broker.ports import free_ports
+from broker.reading import by_queue, read, rows_of, told
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest

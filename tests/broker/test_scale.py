@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker.harness import DEFAULT_FILES, LOOPBACK, Cluster, Row
+from broker.our_messages import NUMBER
 from broker.ports import free_ports
 from broker.toolchain import VERSIONS
-from broker.writing import NUMBER
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.soak]

@@ -8,8 +8,8 @@ import pytest
 from broker import recipe
 from broker.harness import Row
 from broker.left import MOVING, NAMES, Left
+from broker.our_messages import Author, write
 from broker.reading import by_queue, columns, read, rows_of, told
-from broker.writing import Author, write
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest

@@ -1,7 +1,7 @@
 """A query that is killed with -9 at any moment, and started again: every row once.
 
 The size query_kills says how often, the seed at which moments. `make test` kills such a query in
-test_chaos.py, `make soak` here too.
+test_killed_queries.py, `make soak` here too.
 """
 
 import json

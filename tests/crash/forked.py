@@ -15,7 +15,7 @@ from pathlib import Path
 
 from crash.scenarios import BY_NAME, work
 from mqstore.write.recover import RecoverSettings, recover
-from support.faults import before_each_change
+from support.dying import before_each_change
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from crash.forks import Forks, Laid
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
 from support import soak
-from support.faults import before_each_change
+from support.dying import before_each_change
 from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak

@@ -19,8 +19,17 @@ from broker.toolchain import Toolchain
 from crash.disk import State
 from crash.mutations import STEPS
 from crash.rocketmq_jvm import hand
+from crash.rocketmq_jvm.broker_trial import (
+    BROKERS,
+    STORE,
+    Case,
+    Tally,
+    Told,
+    Trial,
+    is_decided,
+    record,
+)
 from crash.rocketmq_jvm.store_jvm import StoreJvm
-from crash.rocketmq_jvm.trial import BROKERS, STORE, Case, Tally, Told, Trial, is_decided, record
 from crash.scenarios import SCENARIOS
 from mqstore.write.recover import RecoverSettings, recover
 from support import soak

@@ -24,8 +24,8 @@ import pytest
 
 from broker.harness import Cluster as Servers
 from deliver import sends
+from deliver.failing_trial import held
 from deliver.proxy import Fault, Proxy
-from deliver.trial import held
 from live.real import Live
 from live.taking import Take, TakingCluster
 from mqstore.live.remoting.settings import ClusterSettings
@@ -294,7 +294,7 @@ def kill_broker(victim: Victim, brokers: Pairs, number: int) -> None:
     """Kill a broker and start it again; what was under way is over before the program sees it.
 
     The broker stores nothing at that moment: it could keep a torn message, which ends a write
-    exactly once for good. ``test_chaos.py`` kills brokers in the middle.
+    exactly once for good. ``test_writes_through_failures.py`` kills brokers in the middle.
     """
     live, proxy = brokers[number]
     victim.stop_all()

@@ -15,7 +15,7 @@ from mqstore.derive.rebuild import recovery_start
 from mqstore.files import durable
 from mqstore.files.store import Store
 from support import oracle, soak
-from support.faults import killed
+from support.dying import killed
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 

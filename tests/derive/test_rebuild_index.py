@@ -15,7 +15,7 @@ from derive.rebuilds import derived, own_sizes, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from support import oracle, soak, strategies
-from support.faults import killed
+from support.dying import killed
 from support.oracle import Message
 from support.stores import Layout, lay_out
 

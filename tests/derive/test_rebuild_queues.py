@@ -17,7 +17,7 @@ from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from support import oracle, soak, strategies
 from support.deleted import NEW, make_again, twice
-from support.faults import killed
+from support.dying import killed
 from support.oracle import Message
 from support.stores import UNIT_BYTES, Layout, MakeStore, lay_out
 from support.writing import held

@@ -1,7 +1,7 @@
 """Spark on real brokers: rows are those of the broker's directory, each once.
 
-`make test` takes brokers of one version, `make soak` of both. test_brokers, which is about the
-layers below Spark, takes both always.
+`make test` takes brokers of one version, `make soak` of both.
+test_reads_of_brokers, which is about the layers below Spark, takes both always.
 """
 
 import os

@@ -19,7 +19,7 @@ enum { MOST_RECORDS = 4096, MOST_ROWS = 4, PICKS = 3 };
 static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
-static int64_t results[3], blocks_made[2], records_made[2], stagings[2], walks[3];
+static int64_t results[3], blocks_made[2], records_made[2], walks[3];
 
 static uint64_t draw(uint64_t below)
 {
@@ -244,37 +244,6 @@ static void run_frames(const Frames *f)
     free(sizes);
 }
 
-/* The records as those of a staged frame, mostly end to end, with a table of any claims. */
-static void run_staged(const Frames *f)
-{
-    int64_t n = f->rows, ids[2] = {f->queue_ids[0], (int64_t)draw(4)};
-    int32_t edges[3] = {f->topic_edges[0], f->topic_edges[1], f->topic_edges[1]};
-    uint8_t *table = room(n * MESSAGE_BYTES), *units = room(n * UNIT_BYTES);
-    int64_t total = 0;
-    memset(table, 0, (size_t)(n * MESSAGE_BYTES));
-    for (int64_t i = 0; i < n; i++) {
-        uint8_t *row = table + i * MESSAGE_BYTES;
-        int32_t queue = draw(8) ? 0 : (int32_t)draw(5) - 1, size = (int32_t)f->sizes[i];
-        int64_t moment = odd_number(100);
-        memcpy(row + AT_MESSAGE_QUEUE, &queue, 4);
-        memcpy(row + AT_MESSAGE_SIZE, &size, 4);
-        row[AT_MESSAGE_DELAY_LEVEL] = draw(16) == 0;
-        memcpy(row + AT_MESSAGE_STORE_TIMESTAMP, &moment, 8);
-        total += size;
-    }
-    Staged staged = {table, n, f->buffer, f->length};
-    QueueNames queues = {ids, edges, f->topic, 2};
-    uint32_t sum = (uint32_t)draw(1u << 31), before = sum;
-    int sound = mq_verify_staged(&staged, &queues, &sum) == DONE;
-    stagings[!sound]++;
-    require(!sound || (total == f->length && sum == ~crc_chosen(~before, f->buffer, f->length)),
-            "sound records fill the frame and are summed");
-    int64_t firsts[2] = {(int64_t)draw(3) - 1, (int64_t)draw((uint64_t)n + 2)};
-    mq_make_units(&staged, f->places, firsts, 2, units);
-    free(table);
-    free(units);
-}
-
 /* The records as property blocks, and half of them from within. */
 static void run_picks(const Frames *f)
 {
@@ -494,7 +463,6 @@ int main(int count, char **arguments)
         run_decode(&f);
         run_picks(&f);
         run_frames(&f);
-        run_staged(&f);
         run_walk(&f);
         free(f.buffer);
         run_blocks();
@@ -504,7 +472,6 @@ int main(int count, char **arguments)
     const int64_t counts[] = {results[DONE], results[NOT_MINE], results[FULL],
                               blocks_made[DONE], blocks_made[NOT_MINE],
                               records_made[DONE], records_made[NOT_MINE],
-                              stagings[DONE], stagings[NOT_MINE],
                               walks[DONE], walks[NOT_MINE], walks[FULL]};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%lld ", (long long)counts[i]);

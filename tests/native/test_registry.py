@@ -25,7 +25,7 @@ from mqstore.read.source import slices_of
 from support import kernels, soak
 
 ROOT = Path(__file__).parents[2]
-STRUCTURES = ["Decoding", "Slices", "Piece", "Encoding", "WantedNames", "QueueNames", "Staged"]
+STRUCTURES = ["Decoding", "Slices", "Piece", "Encoding", "WantedNames"]
 STRUCTURES += ["UnitRows", "NamedQueue"]
 COMPILER = compiling.local_compiler() or []
 needs_compiler = pytest.mark.skipif(not COMPILER, reason="there is no C compiler")

@@ -36,7 +36,7 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
 from mqstore.tables import store as store_tables
-from support import by_log, faults, goldens, oracle, soak
+from support import by_log, dying, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.deleted import NEW, make_again, twice
 from support.expectations import row, rows
@@ -423,11 +423,11 @@ def test_a_target_that_is_there_or_in_the_store_is_refused(laid: Laid, tmp_path:
 
 def test_a_salvage_that_was_killed_is_repeated(laid: Laid, tmp_path: Path) -> None:
     """At each of some hundred calls that change the file system."""
-    with faults.killed(10**9) as calls:
+    with dying.killed(10**9) as calls:
         salvage(laid.root, tmp_path / "whole")
     expected = served(tmp_path / "whole")
     for at in soak.sample(range(calls.count), check=3, test=12):
-        with faults.killed(at):
+        with dying.killed(at):
             salvage(laid.root, tmp_path / "new")
         assert at > calls.count - 10 or not (tmp_path / "new").exists()
         shutil.rmtree(tmp_path / "new", ignore_errors=True)

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
@@ -268,6 +269,11 @@ def test_every_module_keeps_the_rule(rule: str, breaches: dict[str, dict[str, st
 
 def test_no_test_has_a_path_of_one_machine() -> None:
     assert [path for path in TESTS if broken(no_path_of_one_machine, path)] == []
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    names = Counter(path.name for path in TESTS if path.name != "conftest.py")
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 PACKAGES = sorted(p for p in SOURCES if p.name == "__init__.py")

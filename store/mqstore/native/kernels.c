@@ -7,7 +7,6 @@
 #include "encode.h"
 #include "frames.h"
 #include "picked.h"
-#include "staged.h"
 #include "walk.h"
 
 #ifndef MQ_SOURCES

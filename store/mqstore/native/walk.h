@@ -9,8 +9,8 @@
 
 #include "frames.h"
 #include "properties.h"
-#include "staged.h"
 
+enum { SYS_TRANSACTION = 0xC, SYS_PREPARED = 0x4, SYS_ROLLED_BACK = 0xC };
 enum { NAME_ROOM = 256, SYS_INNER_BATCH = 0x80, NO_SLOT = -1 };
 
 typedef struct {

@@ -21,7 +21,6 @@ from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.txn.segment import SegmentFrame
 from mqstore.format.arrays import Bytes, Int64s, Structs, TopicQueue
-from mqstore.native import staged
 from mqstore.write.plan import Placed, Placement, sizes_of, starts_of
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
@@ -43,11 +42,7 @@ class AssignedFrame:
         codes = self.frame.messages["queue"]
         counts = np.bincount(codes, minlength=len(self.frame.queues))
         ends = np.cumsum(counts)
-        units = staged.make_units(
-            self.frame.messages, self.placed.physical_offsets, (ends - counts).astype(np.int64)
-        )
-        if units is None:
-            units = self._all_units()[np.argsort(codes, kind="stable")]
+        units = self._all_units()[np.argsort(codes, kind="stable")]
         places = zip(self.first_offsets.tolist(), counts.tolist(), ends.tolist(), strict=True)
         for queue, (first, count, end) in zip(self.frame.queues, places, strict=True):
             if count:

@@ -19,13 +19,11 @@ import numpy as np
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.files.txn.errors import CorruptStagingError
-from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, read_frames, verify
+from mqstore.files.txn.segment import Segment, SegmentFrame, read_frames, verify
 from mqstore.format.arrays import Int64s, Mask, Recycled, TopicQueue
-from mqstore.format.crc import crc32
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.native import staged
 from mqstore.write.stage.job import WriteJob
 
 _MEMORIES: Final = 2  # A frame in use, and the one that is read next.
@@ -66,11 +64,10 @@ class StagedMessages:
         What our own task reported the digest of is what it wrote. Where the digest comes from the
         store itself, anybody may have made both: then let ``bodies`` be checked as a broker does.
         """
-        done, memory, seen = 0, Recycled(_MEMORIES), _Seen()
+        done, memory = 0, Recycled(_MEMORIES)
         for segment in self.segments:
-            for frame in self.check(segment, memory, seen.summed):
-                if bodies or not seen.sound:
-                    _check_records(frame, segment, bodies=bodies)
+            for frame in self.check(segment, memory):
+                _check_records(frame, segment, bodies=bodies)
                 yield from ((segment, kept) for kept in self._left(frame, done))
                 done += len(frame.messages)
 
@@ -83,9 +80,7 @@ class StagedMessages:
                 yield from self._left(frame, done)
                 done += len(frame.messages)
 
-    def check(
-        self, segment: Segment, memory: Recycled | None = None, summed: Summed | None = None
-    ) -> Iterator[SegmentFrame]:
+    def check(self, segment: Segment, memory: Recycled | None = None) -> Iterator[SegmentFrame]:
         """Yield the frames of one segment with their records, every byte of it verified."""
         return verify(
             self.directory,
@@ -93,7 +88,6 @@ class StagedMessages:
             job_id=self.job_id,
             host_variant=self.host_variant,
             memory=memory,
-            summed=summed,
         )
 
     def _left(self, frame: SegmentFrame, done: int) -> Iterator[SegmentFrame]:
@@ -105,21 +99,6 @@ class StagedMessages:
             yield frame
         elif keep.any():
             yield _only(frame, keep)
-
-
-class _Seen:
-    """What the compiled kernel saw of a frame's records while it summed them."""
-
-    sound = False
-    """Whether ``_problem`` would find nothing, checksums of bodies aside."""
-
-    def summed(self, frame: SegmentFrame, checksum: int) -> int:
-        """Return the CRC-32 of what was summed before and then the frame's records."""
-        total = None
-        if _are_topics(frame.queues):
-            total = staged.verify(frame.messages, frame.records, frame.queues, checksum)
-        self.sound = total is not None
-        return crc32(frame.records.data, checksum) if total is None else total
 
 
 def _check_records(frame: SegmentFrame, segment: Segment, *, bodies: bool) -> None:

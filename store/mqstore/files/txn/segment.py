@@ -5,7 +5,7 @@ twice: once to verify and count, once to append. Both hold one frame in memory.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -56,10 +56,6 @@ class SegmentFrame:
     records: Bytes
     records_at: int = 0
     """Where the records lie in the staged file it was read from."""
-
-
-Summed: TypeAlias = Callable[[SegmentFrame, int], int]
-"""Returns the CRC-32 of what was summed before (second argument) and then the frame's records."""
 
 
 class SegmentWriter:
@@ -146,12 +142,8 @@ def verify(
     job_id: str,
     host_variant: int,
     memory: Recycled | None = None,
-    summed: Summed | None = None,
 ) -> Iterator[SegmentFrame]:
     """Yield the frames with records, and check that the file is the one its task reported.
-
-    ``summed`` may look at the records of a frame while it sums them; what it finds counts only once
-    the frame is yielded.
 
     Raises CorruptStagingError at the latest when the last frame was taken.
     """
@@ -165,7 +157,7 @@ def verify(
             head = _read_head(file, position)
             digest.update(head.tobytes())
             position += FRAME.itemsize
-            frame = _read_payload(file, position, head, with_records=True, summed=summed)
+            frame = _read_payload(file, position, head, with_records=True)
             position += int(head["payload_bytes"])
             messages += len(frame.messages)
             records += frame.records.nbytes
@@ -223,7 +215,6 @@ def _read_payload(
     head: np.void,
     *,
     with_records: bool,
-    summed: Summed | None = None,
 ) -> SegmentFrame:
     size = int(head["payload_bytes"])
     if not 0 <= size <= file.size - position:
@@ -236,7 +227,7 @@ def _read_payload(
         reason = "the tables of a frame contradict each other"
         raise CorruptStagingError(f"{file.path} at byte {position}: {reason}") from error
     if with_records:
-        checksum = summed(frame, crc32(data[:tables_bytes])) if summed else crc32(data)
+        checksum = crc32(data)
         if checksum != head["checksum"]:
             reason = "checksum of a frame differs"
             raise CorruptStagingError(f"{file.path} at byte {position}: {reason}")

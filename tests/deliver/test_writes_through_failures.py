@@ -12,9 +12,9 @@ from itertools import count
 import pytest
 
 from broker.harness import Cluster as Servers
+from deliver.failing_trial import Trial, Try, bodies_of, is_whole, of
 from deliver.modelled import look_at_nothing
 from deliver.proxy import Fault, Proxy
-from deliver.trial import Trial, Try, bodies_of, is_whole, of
 from live.real import Live
 from mqstore.deliver.once.errors import NewerOwnerError
 from mqstore.deliver.prepare import prepare

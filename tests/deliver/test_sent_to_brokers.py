@@ -18,7 +18,7 @@ from broker.harness import BROKER_NAME, FAST_DELAYS, Cluster
 from broker.reading import as_dumped
 from broker.reading import told as comparable
 from broker.toolchain import VERSIONS
-from deliver.trial import is_whole
+from deliver.failing_trial import is_whole
 from live.real import READING, Live, full_rows
 from mqstore.deliver.once.commit import publish
 from mqstore.deliver.prepare import prepare

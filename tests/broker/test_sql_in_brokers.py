@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from broker.harness import Cluster
+from broker.our_messages import SMALL_SIZES, on_port, write
 from broker.ports import free_ports
 from broker.toolchain import VERSIONS, Toolchain
 from broker.verdicts import verdicts
-from broker.writing import SMALL_SIZES, on_port, write
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.errors import InvalidOptionError
 from mqstore.read.directory import take

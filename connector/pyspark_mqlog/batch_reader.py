@@ -72,8 +72,9 @@ def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:
 def is_of_start(options: ReadOptions, error: StoreError) -> bool:
     """Tell whether an error of ``plan_read`` is only about the start of the read.
 
-    It is none for a stream that continues from its checkpoint: the group, the topic or the
-    messages of its start may be deleted. If the stream accepts losses, nor is a missing topic.
+    A stream that continues from its checkpoint ignores such an error: the group, the topic or the
+    messages of its start may be deleted. If the stream accepts losses, it ignores a missing topic
+    too.
     """
     if options.table != "messages":
         return False

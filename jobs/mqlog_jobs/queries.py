@@ -171,7 +171,7 @@ def _by_time(logs: Sequence[Iterable[Row]]) -> Iterator[Row]:
 
 
 def _timed(rows: Iterable[Row]) -> Iterator[tuple[datetime, Row]]:
-    """Yield each row with its time; one that has none has that of the row before."""
+    """Yield each row with its time; a row without a time gets the time of the row before it."""
     time = datetime.min.replace(tzinfo=UTC)
     for row in rows:
         stored = row.get(_TIME)

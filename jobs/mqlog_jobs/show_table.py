@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mqlog_jobs import render, table_views
 from mqlog_jobs.form import Form, rows_of, with_estimates
@@ -77,12 +78,18 @@ def read_table(named: Named, query: TableQuery) -> pa.Table:
     if by_topic:
         rows = _without(rows, "topic", hidden.__contains__)
     elif hides and table.owner == "group" and "groups" not in texts:
-        rows = _without(rows, "group", is_system_group)
+        rows = _without_own_groups(rows)
     return _sorted(rows, table)
 
 
 def _hidden_topics(stores: OpenStores) -> frozenset[str]:
     return frozenset().union(*map(system_topics, stores.held))
+
+
+def _without_own_groups(rows: pa.Table) -> pa.Table:
+    if "isSystem" in rows.schema.names:
+        return rows.filter(pc.invert(rows["isSystem"]))
+    return _without(rows, "group", is_system_group)
 
 
 def _without(rows: pa.Table, column: str, is_hidden: Callable[[str], bool]) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from mqlog_jobs.amounts import count, several
-from mqlog_jobs.render import FieldView, Kind, Row, heading, table
+from mqlog_jobs.render import FieldView, Kind, Row, heading, number_of, table
 from mqlog_jobs.views import (
     each_group,
     note_aside,
@@ -96,6 +96,36 @@ COMMIT_VIEW: Final = (
     FieldView("bytes", "SIZE", "bytes", rank=1),
     FieldView("firstPhysicalOffset", "AT BYTE", "count", rank=2),
     FieldView("state", "STATE", "status"),
+)
+
+GROUP_VIEW: Final = (
+    FieldView("group", "GROUP", stretch=True, style="bold"),
+    FieldView("brokerName", "BROKER NAME", rank=1),
+    FieldView("consumers", "CONSUMERS", "number"),
+    FieldView("messageModel", "MODEL", rank=3),
+    FieldView("topics", "TOPICS WITH OFFSETS", "number", rank=2),
+    FieldView("configured", "CONFIGURED", rank=4),
+)
+SUBSCRIPTION_VIEW: Final = (
+    FieldView("group", "GROUP", once=True, style="bold"),
+    FieldView("brokerName", "BROKER NAME", rank=2),
+    FieldView("topic", "TOPIC", stretch=True),
+    FieldView("expressionType", "TYPE", rank=1),
+    FieldView("expression", "EXPRESSION", stretch=True, wrap=True, style="cyan"),
+)
+BROKER_VIEW: Final = (
+    FieldView("brokerName", "BROKER NAME", style="bold"),
+    FieldView("place", "PLACE", stretch=True),
+    FieldView("version", "VERSION"),
+    FieldView("topics", "TOPICS", "number", rank=2),
+    FieldView("groups", "GROUPS", "number", rank=3),
+    FieldView("logBytes", "COMMITLOG", "bytes"),
+    FieldView("minPhysicalOffset", "FROM BYTE", "count", rank=5),
+    FieldView("maxPhysicalOffset", "TO BYTE", "count", rank=4),
+)
+_NO_GROUP: Final = "no consumer group: RocketMQ's own are shown with --system"
+_NO_SUBSCRIPTION: Final = (
+    "no subscription is known: a cluster knows those of groups with consumers, a store SQL92 only"
 )
 
 
@@ -188,6 +218,45 @@ def _by(rows: Sequence[Row], name: str) -> str:
     return ", ".join(f"{count(number)} {word}" for word, number in sorted(numbers.items()))
 
 
+def groups(console: Console, rows: Sequence[Row], _total: int) -> None:
+    """Print consumer groups, each with its consumers; of a store these are not known."""
+    known = any(row["consumers"] is not None for row in rows)
+    absent = set() if known else {"consumers", "messageModel"}
+    shaped = [{**row, "configured": _YES[row["isConfigured"]]} for row in rows]
+    _known_table(console, GROUP_VIEW, shaped, absent)
+    if not rows:
+        console.print(_NO_GROUP, style="dim")
+
+
+def subscriptions(console: Console, rows: Sequence[Row], _total: int) -> None:
+    """Print what groups take of topics."""
+    _known_table(console, SUBSCRIPTION_VIEW, rows, set())
+    if not rows:
+        console.print(_NO_SUBSCRIPTION, style="dim")
+
+
+def brokers(console: Console, rows: Sequence[Row], _total: int) -> None:
+    """Print brokers and the sizes of their CommitLogs."""
+    shaped = [
+        {
+            **row,
+            "logBytes": number_of(row, "maxPhysicalOffset") - number_of(row, "minPhysicalOffset"),
+        }
+        for row in rows
+    ]
+    table(console, BROKER_VIEW, shaped)
+
+
+def _known_table(
+    console: Console, columns: Sequence[FieldView], rows: Sequence[Row], absent: set[str]
+) -> None:
+    """Print rows, if there are any; brokers' names if there are several."""
+    if len({row["brokerName"] for row in rows}) < 2:
+        absent = absent | {"brokerName"}
+    if rows:
+        table(console, [one for one in columns if one.name not in absent], rows)
+
+
 def any_table(shown: Table) -> View:
     """Return the view of a table that has none of its own: all columns, each by its type."""
 
@@ -234,4 +303,7 @@ _VIEWS: Final[dict[str, View]] = {
     "offsets": committed,
     "lagcompare": compared,
     "commits": commits,
+    "groups": groups,
+    "subscriptions": subscriptions,
+    "brokers": brokers,
 }

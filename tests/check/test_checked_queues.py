@@ -1,5 +1,6 @@
 """Findings about ConsumeQueues: the first ten of a rule are shown, the others counted."""
 
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 
 from check.damages import FIRST, errors, write
 from mqstore.check import check
+from mqstore.files.read_file import LocalFile
 from support import oracle
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
@@ -122,3 +124,38 @@ def test_a_light_queue_offset_beyond_any_queue_is_passed_over(tmp_path: Path) ->
     laid = lay_out(tmp_path / "store", [Message(properties=oracle.join_properties(texts))])
     found = check(laid.root)
     assert [f.topic for f in found] == ["%LMQ%a"]
+
+
+def sparse(laid: Laid) -> Path:
+    """Let the only queue file be as a broker makes it: long, and a hole behind its units."""
+    path, _ = laid.unit_of(("T", 0), 0)
+    os.truncate(path, 40 * 20)
+    os.truncate(path, laid.layout.queue_units * 20)
+    return path
+
+
+def test_what_a_broker_made_ahead_of_a_queue_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid = lay_out(tmp_path / "store", [Message()] * 40, Layout(queue_units=300_000, index=False))
+    sparse(laid)
+    read = LocalFile.read
+    count = 0
+
+    def counted(file: LocalFile, size: int, position: int) -> bytes:
+        nonlocal count
+        data = read(file, size, position)
+        count += len(data)
+        return data
+
+    monkeypatch.setattr(LocalFile, "read", counted)
+    assert check(laid.root) == []
+    assert count < 100_000
+
+
+@pytest.mark.parametrize("number", [41, 5_000, 299_999])
+def test_a_unit_far_behind_the_end_of_a_queue_is_found(tmp_path: Path, number: int) -> None:
+    laid = lay_out(tmp_path / "store", [Message()] * 40, Layout(queue_units=300_000, index=False))
+    write(sparse(laid), number * 20, oracle.unit(laid.messages[3]))
+    found = [f for f in errors(laid.root) if f.problem == "a unit behind the queue's end"]
+    assert [(f.queue_offset, f.position) for f in found] == [(number, number * 20)]

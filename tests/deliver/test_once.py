@@ -4,7 +4,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -505,15 +505,50 @@ def test_a_control_record_that_is_none_is_an_error_and_not_passed_over(
     assert taking.bodies("T") == []
 
 
-def test_a_queue_that_stands_still_is_a_named_error_in_time(taking: TakingCluster) -> None:
-    taking.topic("T")
+def show_control_when(taking: TakingCluster, shown: Callable[[], bool]) -> None:
+    """Let the control queue end before its records until then."""
     answer = taking.pulled
-    taking.pulled = lambda opaque, fields: answer(  # type: ignore[method-assign]
-        opaque, fields | {"queueOffset": "1"} if fields["topic"] == CONTROL else fields
-    )
+
+    def pulled(opaque: int, fields: dict[str, str]) -> bytes:
+        hides = fields["topic"] == CONTROL and not shown()
+        return answer(opaque, fields | {"queueOffset": "1"} if hides else fields)
+
+    taking.pulled = pulled  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("behind", [0, 500])
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_queue_that_stands_still_is_a_named_error_in_time(
+    taking: TakingCluster, behind: int, *, refused: bool
+) -> None:
+    """Also if the broker does not tell this user how far it is."""
+    taking.topic("T")
+    taking.behind_bytes = behind
+    if refused:
+        taking.refusals[28] = (16, "no permission")
+    show_control_when(taking, lambda: False)
     with pytest.raises(NotVisibleError, match="ConsumeQueues stand still"):
         once(taking, of([1]), visibility_timeout_ms=50)
     assert taking.bodies("T") == []
+
+
+def test_queues_that_are_made_anew_are_waited_for_while_they_advance(
+    taking: TakingCluster,
+) -> None:
+    """A broker that was killed takes messages before its ConsumeQueues are there again."""
+    taking.topic("T")
+    answer, asked = taking._runtime, 0
+
+    def runtime(opaque: int) -> bytes:
+        nonlocal asked
+        asked += 1
+        taking.behind_bytes = max(0, 700 - 100 * asked)
+        return answer(opaque)
+
+    taking._runtime = runtime  # type: ignore[method-assign]
+    show_control_when(taking, lambda: asked > 6)
+    assert once(taking, of([1, 2]), visibility_timeout_ms=20).messages == 2
+    assert taking.bodies("T") == [b"1", b"2"]
 
 
 def test_a_control_record_that_brokers_would_refuse_is_named_before_anything_is_sent(

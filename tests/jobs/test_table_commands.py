@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -375,5 +376,20 @@ def test_groups_subscriptions_and_brokers_are_commands(run: Run, golden_550: Pat
     assert set(groups) < {r["group"] for r in run("groups", golden_550, "--json", "--system").rows}
     (broker,) = run("brokers", golden_550, "--json").rows
     assert broker["maxPhysicalOffset"]
-    assert "MAX PHYSICAL OFFSET" in run("brokers", golden_550).out
-    assert run("subscriptions", golden_550).code == 0
+    assert re.search(r"COMMITLOG .*\n.*\nbroker-a .* 768 KiB ", run("brokers", golden_550).out)
+    assert "a store SQL92 only" in run("subscriptions", golden_550).out
+    assert "CONSUMERS" not in run("groups", golden_550).out
+
+
+def test_groups_that_every_broker_makes_are_shown_by_system_only(
+    run: Run, golden_550: Path
+) -> None:
+    """SubscriptionGroupManager#init."""
+    made = {"TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_PULL", "CID_ONS-HTTP-PROXY"}
+    own, every = (
+        {row["group"] for row in run("groups", golden_550, "--json", *words).rows}
+        for words in ((), ("--system",))
+    )
+    assert not made & own
+    assert made < every
+    assert run("groups", golden_550, "-g", "TOOLS_CONSUMER", "--json").rows

@@ -162,6 +162,8 @@ class FakeCluster:
         """Next queue offset to deliver by delay level."""
         self.codes: dict[tuple[str, int], Callable[[int], int]] = {}
         """Of queues whose entries have no hashes: by queue offset what they have."""
+        self.behind_bytes = 0
+        """dispatchBehindBytes: what the ConsumeQueues lack of 900 bytes of CommitLog."""
         self.timers_ms: int | None = None
         """Up to when timers were delivered; None: the broker has no timer wheel."""
 
@@ -415,6 +417,7 @@ class FakeCluster:
     def _runtime(self, opaque: int) -> bytes:
         table = {"brokerVersionDesc": "V5_5_0", "commitLogMinOffset": "100"}
         table["commitLogMaxOffset"] = "900"
+        table["dispatchBehindBytes"] = str(self.behind_bytes)
         return json_answer(opaque, 0, _compact({"table": table}))
 
     def _timers(self, opaque: int) -> bytes:

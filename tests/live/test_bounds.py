@@ -270,7 +270,10 @@ def test_a_broker_tells_its_version_and_the_ends_of_its_log(
     table = {"brokerVersionDesc": "V5_5_0", "commitLogMinOffset": "3", "commitLogMaxOffset": "99"}
     answering(fake, 28, json.dumps({"table": table}).encode())
     (info,) = broker_infos(connect(), ["broker-a"])
-    assert (info.version, info.low, info.high) == ("5.5.0", 3, 99)
+    assert (info.version, info.low, info.high, info.dispatched) == ("5.5.0", 3, 99, 0)
+    table["dispatchBehindBytes"] = "40"
+    answering(fake, 28, json.dumps({"table": table}).encode())
+    assert broker_infos(connect(), ["broker-a"])[0].dispatched == 59
     answering(fake, 28, b'{"table":{"commitLogMinOffset":"' + b"9" * 99 + b'"}}')
     (info,) = broker_infos(connect(), ["broker-a"])
     assert (info.version, info.low, info.high) == ("", 0, 0)

@@ -222,6 +222,19 @@ def test_lag_of_a_group_without_consumers_has_that_reason_in_every_view(
     assert "CONSUMERS" not in run("top", golden_550, "--interval", "0.1").out
 
 
+def test_groups_subscriptions_and_brokers_of_a_cluster(fake: FakeCluster, look: Any) -> None:
+    fake.fill("T", 30)
+    fake.committed["T", "g", 0] = fake.committed["T", "alone", 0] = 10
+    fake.groups["g"] = 2
+    fake.subscriptions["g"] = {"T": ("A || B", "TAG")}
+    groups = look("groups").out
+    assert re.search(r"^GROUP +CONSUMERS +MODEL", groups)
+    assert re.search(r"\ng +2 +CLUSTERING", groups)
+    assert re.search(r"\nalone +0 +–", groups)
+    assert re.search(r"\ng +T +TAG +A \|\| B", look("subscriptions").out)
+    assert re.search(rf"\nbroker-a +{fake.address} +[\d.]+", look("brokers").out)
+
+
 def test_bytes_that_a_cluster_estimates_say_so(
     fake: FakeCluster, look: Any, run: Run, golden_550: Path, tmp_path: Path
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_broker_says_what_it_is(live: Live) -> None:
     (info,) = broker_infos(live.cluster, [BROKER_NAME])
     assert info.version == live.broker.version
     assert info.low < info.high
+    assert info.low < info.dispatched <= info.high
     assert reading_settings(live.cluster, BROKER_NAME)["maxTransferCountOnMessageInMemory"] == "32"
     check_readable(live.cluster, live.routes())
     with pytest.raises(UnknownTopicError, match=NAMES.topic):

@@ -125,7 +125,7 @@ def plan(snapshot: Snapshot, request: BacklogRequest) -> list[BacklogItem]:
 def plan_all(
     sources: Sequence[BoundsSource], snapshots: Sequence[Snapshot], request: BacklogRequest
 ) -> list[BacklogItem]:
-    """As ``plan``, of several stores, open and as they are: one must know each name."""
+    """As ``plan``, of several stores: each named group must be known to one of them."""
     pairs = zip(sources, snapshots, strict=True)
     brokers = [_Broker.of(source, snapshot, request) for source, snapshot in pairs]
     _check_groups(brokers, request)

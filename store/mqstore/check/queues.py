@@ -229,7 +229,7 @@ class QueueCheck:
 
     def _are_explained(self, queue: TopicQueue, state: _QueueWalk) -> bool:
         """Count units of damaged records at their causes; tell whether these are all orphans."""
-        for _, units in state.queue.chunks(_CHUNK_UNITS):
+        for _, units in state.queue.chunks(_CHUNK_UNITS, state.end):
             places = units["physical_offset"].astype(np.int64)
             live = self._is_live(units, places)
             state.damaged += self._causes.explain(places[live], self._severity(queue))
@@ -242,7 +242,7 @@ class QueueCheck:
     def _scan(self, queue: TopicQueue, state: _QueueWalk) -> None:
         """Check the shape of a queue's files: filler* unit* zero*, ascending, none empty."""
         last_place, started = -1, False
-        for first, units in state.queue.chunks(_CHUNK_UNITS):
+        for first, units in state.queue.chunks(_CHUNK_UNITS, state.end):
             sizes = units["size"].astype(np.int64)
             places = units["physical_offset"].astype(np.int64)
             filler = is_filler(units)
@@ -296,7 +296,7 @@ class QueueCheck:
         (topic, queue_id), shown = queue, 0
         # The records of a light queue are another topic's: their headers do not name it.
         is_light = topic.startswith(names.LMQ_PREFIX)
-        for first, units in () if is_light else state.queue.chunks(_CHUNK_UNITS):
+        for first, units in () if is_light else state.queue.chunks(_CHUNK_UNITS, state.end):
             places = units["physical_offset"].astype(np.int64)
             live = self._is_live(units, places) & ~self._causes.covers(places)
             for row in np.flatnonzero(live).tolist():

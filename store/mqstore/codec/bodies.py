@@ -85,7 +85,7 @@ def body_column(headers: RecordHeaders, plain: Plain | None) -> pa.BinaryArray:
 
 
 def with_plain(stored: pa.BinaryArray, plain: Plain | None) -> pa.BinaryArray:
-    """Return stored bodies, those that ``plain`` has replaced by what it has."""
+    """Return the stored bodies; a row of ``plain`` has its decompressed body instead."""
     if plain is None or not plain.rows:
         return stored
     mask = np.zeros(len(stored), np.bool_)

@@ -129,7 +129,10 @@ def _others(rows: Int64s, chosen: Int64s) -> Int64s:
 
 
 def _doubles(numbers: Int64s, places: Int64s) -> list[int]:
-    """Return, of units with one queue offset, all but one: the one between its neighbours."""
+    """Return the units to drop where several have one queue offset.
+
+    The unit whose place is between those of its neighbours stays.
+    """
     starts = np.flatnonzero(np.diff(numbers, prepend=-1) != 0)
     ends = np.append(starts[1:], len(numbers))
     dropped: list[int] = []

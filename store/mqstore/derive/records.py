@@ -115,7 +115,7 @@ def out_of_reach(
 def fetch_at(
     log: CommitLog, physical_offset: int, checks: RecordChecks = IN_PLACE
 ) -> RecordHeaders | None:
-    """Return the record that starts there, or None if none does that passes ``checks``."""
+    """Return the record at ``physical_offset``; None if no record there passes ``checks``."""
     place = np.array([physical_offset], np.int64)
     found = fetch(log, place, record_sizes(log, place), checks)
     return found.headers if len(found) else None

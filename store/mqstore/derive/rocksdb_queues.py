@@ -195,7 +195,7 @@ class RocksQueue(Units):
             parts.append(_dense(self._of_log(max(start, inside), end), max(start, inside)))
         return join_units(parts) if parts else np.empty(0, UNIT)
 
-    def chunks(self, most: int) -> Iterator[tuple[int, Structs]]:
+    def chunks(self, most: int, end: int) -> Iterator[tuple[int, Structs]]:
         """Yield all units, with the queue offset of the first."""
         start: int | None = self.room_low
         high = max([self.end, *(totals.high + 1 for totals in self._totals)])

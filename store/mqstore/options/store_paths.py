@@ -59,7 +59,7 @@ def expand(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _pattern(path: str) -> str | None:
-    """Return the glob that ``path`` is, its existing folders escaped, None if it is none."""
+    """Return ``path`` as a glob, with existing folders escaped; None if it has no wildcard."""
     there, rest = path, ""
     while glob.has_magic(there) and not os.path.lexists(there):
         there, name = os.path.split(there)

@@ -191,7 +191,7 @@ class OpenStores:
     def check_topics(self, *, consumed: bool = False) -> None:
         """Raise UnknownTopicError for a named topic that no store knows.
 
-        Where it is about what groups ``consumed``, a topic that one has committed in is known too.
+        With ``consumed``, a topic is known too if a group has committed an offset in it.
         """
         wanted = self.selection.subscribe or self.selection.assign or ()
         if not wanted:

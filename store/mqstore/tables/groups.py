@@ -13,9 +13,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from mqstore.backlog.request import is_system_group, named_groups
+from mqstore.backlog.request import named_groups
 from mqstore.errors import StoreError
-from mqstore.format.names import as_text
+from mqstore.format.names import as_text, is_predefined_group
 from mqstore.read.broker_state import note_left_out
 from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables.choice import RowChoice
@@ -83,7 +83,7 @@ def plan_groups(
         clients = None if online is None else found.clients if found else 0
         model = found.model or None if found else None
         row = (name, name in configured, committed.get(name, 0), clients, model)
-        rows.append((source.broker_name, *row, is_system_group(name)))
+        rows.append((source.broker_name, *row, is_predefined_group(name)))
     return [PlannedRows(schema(GROUP_COLUMNS), tuple(rows))]
 
 

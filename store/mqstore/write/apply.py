@@ -157,8 +157,8 @@ class Application:
     def _begin_file_behind_gap(self, index: IndexAppender) -> None:
         """Begin a new IndexFile if the last one lacks keys of records before the commit's first.
 
-        An IndexFile is taken to have all keys between its first record and its last. Where there
-        is much to look through for keys that it lacks, they are taken to be there.
+        An IndexFile counts as complete between its first record and its last. A long stretch of
+        the log is not searched for keys that the IndexFile lacks.
         """
         last, tail = index.last_physical_offset, self._planned.tail
         if last is None:

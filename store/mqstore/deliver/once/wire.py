@@ -12,6 +12,7 @@ from typing import Final, Self
 from mqstore.codec.client_ids import digest_of_ids
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.deliver.job import SendJob
+from mqstore.deliver.once.advance import Advance
 from mqstore.deliver.once.check import check_readable_back
 from mqstore.deliver.once.control import (
     CONTROL_QUEUE,
@@ -335,15 +336,21 @@ class LiveWire:
         """Return when the control queues have what was stored there at those queue offsets.
 
         They are read for that from where the last history ended: what is found is the next one.
+        Brokers are waited for as long as they make ConsumeQueues up to there.
         """
         timeout_s = self._settings.visibility_timeout_ms / 1000
         deadline, pause = time.monotonic() + timeout_s, _FIRST_LOOK_S
+        advance: Advance | None = None
         since = self._ends_read
         found = self._control.since(record.app, since)
         while hidden := [
             broker for broker, at in places.items() if found.ends.get(broker, 0) <= at
         ]:
-            if time.monotonic() > deadline:
+            if advance is None and time.monotonic() > deadline - timeout_s / 2:
+                advance = Advance(self._reading, places)
+            elif advance is not None and time.monotonic() > deadline and advance.goes_on(hidden):
+                deadline = time.monotonic() + timeout_s
+            elif time.monotonic() > deadline:
                 queue = str(Queue(self.topic, hidden[0], CONTROL_QUEUE))
                 raise NotVisibleError(queue, places[hidden[0]], timeout_s)
             time.sleep(pause)

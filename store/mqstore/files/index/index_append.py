@@ -33,6 +33,7 @@ NextName: TypeAlias = Callable[[], str]
 
 _PAGE_SLOTS = 1024  # slots of a 4 KiB page: what is read and kept together
 _RUN_PAGES = 256  # of neighbours at most are written together
+_IN_ORDER_LATER = -1  # Stands in a slot of several new keys until they are in order.
 _NUMBER_BITS = 31  # of a key among those put at once; a slot's number takes as many
 
 
@@ -277,27 +278,30 @@ def _chain(
     hashes: Int32s, places: tuple[Int64s, Int64s], slots: Int32s, first: int
 ) -> tuple[Structs, int]:
     """Let each slot point at its last key; return the units and how many slots were free."""
-    count = len(hashes)
-    # Place and number in one integer: sorting those is many times faster than argsort.
-    both = hashes.astype(np.int64) % len(slots) << _NUMBER_BITS | np.arange(count)
-    both.sort()
-    ordered, order = both >> _NUMBER_BITS, both & ((1 << _NUMBER_BITS) - 1)
-    numbers = order + first
-    heads = _changes(ordered)
-    previous = np.empty(count, np.int64)
-    previous[1:] = numbers[:-1]
-    before = slots[ordered[heads]].astype(np.int64)
+    numbers = np.arange(first, first + len(hashes))
+    chosen = hashes.astype(np.int64) % len(slots)
+    previous = slots[chosen].astype(np.int64)
     # As the broker does: a slot that points outside the file counts as empty. It also follows
     # one that points at the unit to come, which then is its own previous.
-    before[(before < FIRST_UNIT) | (before >= first)] = 0
-    previous[heads] = before
-    units = np.zeros(count, UNIT)
-    units["key_hash"] = hashes
+    previous[(previous < FIRST_UNIT) | (previous >= first)] = 0
+    slots[chosen] = numbers
+    # Of keys that share a slot one stands there now, whichever; of each slot one key does.
+    stands = slots[chosen] == numbers
+    used = int((previous[stands] == 0).sum())
+    slots[chosen[~stands]] = _IN_ORDER_LATER
+    shared = np.flatnonzero(slots[chosen] == _IN_ORDER_LATER)
+    # Place and number in one integer: sorting those is many times faster than argsort.
+    both = chosen[shared] << _NUMBER_BITS | shared
+    both.sort()
+    rows, heads = both & ((1 << _NUMBER_BITS) - 1), _changes(both >> _NUMBER_BITS)
+    following = np.flatnonzero(~heads)
+    previous[rows[following]] = numbers[rows[following - 1]]
+    last = rows[np.roll(heads, -1)]
+    slots[chosen[last]] = numbers[last]
+    units = np.empty(len(hashes), UNIT)
+    units["key_hash"], units["previous"] = hashes, previous
     units["physical_offset"], units["time_diff_s"] = places
-    units["previous"][order] = previous
-    tails = np.append(heads[1:], True)
-    slots[ordered[tails]] = numbers[tails]
-    return units, int((before == 0).sum())
+    return units, used
 
 
 def _changes(ascending: Int64s) -> Mask:

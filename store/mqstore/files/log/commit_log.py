@@ -79,7 +79,7 @@ class Scratch:
 
     @property
     def times_taken(self) -> int:
-        """How often memory was taken: what was read into it stands as long as this stands."""
+        """How often memory was taken: bytes that were read stay valid until the number changes."""
         return self._times_taken
 
     def take(self, size: int) -> Bytes:

@@ -111,7 +111,7 @@ class ObjectFiles:
             raise unavailable(where, error, self.store) from None
 
     def _check_listed(self, path: str) -> None:
-        """Raise where a listing of a folder that ``path`` is in says that there is no such one."""
+        """Raise FileNotFoundError if the listing of a parent folder does not have ``path``."""
         parts = path.split("/")
         self.folder("")
         for count in range(len(parts)):

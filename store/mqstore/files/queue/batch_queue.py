@@ -205,16 +205,16 @@ class BatchQueue(Units):
         """Return the first message of the first file behind ``queue_offset``, or None."""
         return next((file.low for file in self.batch_files if file.low > queue_offset), None)
 
-    def chunks(self, most: int) -> Iterator[tuple[int, Structs]]:
-        """Yield the units of all messages, with the queue offset of the first."""
-        start = self.room_low
-        while start < self.high:
-            units = self.before_hole(start, min(self.high, start + most))
+    def chunks(self, most: int, end: int) -> Iterator[tuple[int, Structs]]:
+        """Yield the units of all messages before ``end``, with the queue offset of the first."""
+        start, high = self.room_low, min(self.high, end)
+        while start < high:
+            units = self.before_hole(start, min(high, start + most))
             if len(units):
                 yield start, units
                 start = self.behind_gap(start + len(units))
             else:
-                start = self.next_start(start) or self.high
+                start = self.next_start(start) or high
 
     def batches(self, most: int = _READ_UNITS) -> Iterator[tuple[BatchFile, int, Structs]]:
         """Yield the units of batches as they are, with their file and the number of the first."""

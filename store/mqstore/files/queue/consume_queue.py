@@ -9,7 +9,7 @@ import numpy as np
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
-from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks
+from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks, written_units
 from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_dir import BY_LOG, StoreDir
@@ -109,19 +109,23 @@ class ConsumeQueue(Units):
         """The first queue offset that its files have room for."""
         return self.files.low // UNIT.itemsize
 
-    def chunks(self, most: int) -> Iterator[tuple[int, Structs]]:
-        """Yield all units of the files, ``most`` at a time, with the queue offset of the first.
+    def chunks(self, most: int, end: int) -> Iterator[tuple[int, Structs]]:
+        """Yield the units before ``end``, and behind it those that are not zero.
 
-        Zeros behind the end too. Of a file that is cut short the rest is left out.
+        At most ``most`` at a time, with the queue offset of the first. Of a file that is cut short
+        the rest is left out.
         """
         for file in self.files.files:
-            first, end = file.start // UNIT.itemsize, file.end // UNIT.itemsize
-            for start in range(first, end, most):
+            first, stop = file.start // UNIT.itemsize, file.end // UNIT.itemsize
+            middle = max(first, min(end, stop))
+            for start in range(first, middle, most):
                 try:
-                    units = self.read(start, min(end, start + most))
+                    units = self.read(start, min(middle, start + most))
                 except CorruptStoreError:
                     break
                 yield start, units
+            for number, units in written_units(file, middle - first, most):
+                yield first + number, units
 
     def _extended(self, units: Structs) -> Structs:
         rows = np.flatnonzero(is_address(units["tags_code"]))

@@ -15,6 +15,7 @@ from mqstore.files import durable
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.new_file import opened
 from mqstore.files.queue.queue_append import QueueAppender
+from mqstore.files.queue.unit_blocks import written_units
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format.arrays import Int64s, Mask, Structs
@@ -101,21 +102,9 @@ class QueueRepair:
         return queue_offset - queue_offset % (self._file_size // UNIT.itemsize)
 
     def chunks(self, file: MappedFile) -> Iterator[tuple[int, Structs]]:
-        """Yield what one file holds as (queue offset, units); its holes are left out."""
-        opened_file = file.open()
-        try:
-            position = opened_file.next_data(0, file.size)
-            while position < file.size:
-                position -= position % UNIT.itemsize
-                size = min(_CHUNK_UNITS * UNIT.itemsize, file.size - position)
-                data = opened_file.read(size, position)
-                units = np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
-                if not len(units):
-                    return
-                yield (file.start + position) // UNIT.itemsize, units
-                position = opened_file.next_data(position + len(units) * UNIT.itemsize, file.size)
-        finally:
-            opened_file.close()
+        """Yield what one file holds as (queue offset, units); its zeros are left out."""
+        for first, units in written_units(file, 0, _CHUNK_UNITS):
+            yield file.start // UNIT.itemsize + first, units
 
     def zero(self, file: MappedFile, numbers: Int64s) -> None:
         """Make units of one file zero, durably."""

@@ -1,7 +1,7 @@
 """One file of a queue, looked into a block of units at a time: where a condition begins to hold."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -14,6 +14,29 @@ from mqstore.format.consume_queue import UNIT
 Test: TypeAlias = Callable[[Structs], Mask]
 
 PROBED_UNITS: Final = 204  # of 4 KiB
+
+
+def written_units(file: MappedFile, first: int, most: int) -> Iterator[tuple[int, Structs]]:
+    """Yield what is not zero of a file from unit ``first`` of it on, with the number of the unit.
+
+    A broker makes its files whole. Their holes are not read, and little of each: what is read at
+    once doubles from a page on to ``most`` units. Raises OSError.
+    """
+    opened = file.open()
+    try:
+        position, many = first * UNIT.itemsize, PROBED_UNITS
+        while (held := opened.next_data(position, file.size)) < file.size:
+            many = min(2 * many, most) if held == position else PROBED_UNITS
+            position = held - held % UNIT.itemsize
+            data = opened.read(min(many * UNIT.itemsize, file.size - position), position)
+            units = np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
+            if not len(units):
+                return
+            if np.frombuffer(data, np.uint8).any():
+                yield position // UNIT.itemsize, units
+            position += len(units) * UNIT.itemsize
+    finally:
+        opened.close()
 
 
 class UnitBlocks:

@@ -77,8 +77,11 @@ class Units(ABC):
         """Return where units go on behind a hole at ``queue_offset``; None if nowhere."""
 
     @abstractmethod
-    def chunks(self, most: int) -> Iterator[tuple[int, Structs]]:
-        """Yield all units, at most ``most`` at a time, with the queue offset of the first."""
+    def chunks(self, most: int, end: int) -> Iterator[tuple[int, Structs]]:
+        """Yield all units, at most ``most`` at a time, with the queue offset of the first.
+
+        ``end`` is the queue's; behind it units of zeros may be left out.
+        """
 
     @cached_property
     def files(self) -> MappedFileQueue:

@@ -42,7 +42,7 @@ def by_key(cluster: Cluster, routes: Sequence[Route], keys: Sequence[str]) -> li
 def search(
     cluster: Cluster, routes: Sequence[Route], keys: Sequence[str]
 ) -> tuple[list[LiveSlice], set[tuple[str, str]]]:
-    """Return as ``by_key``, and each (broker, topic) that has so many of a key that some lack.
+    """Return as ``by_key``, and each (broker, topic) whose answer lacks some messages of a key.
 
     A broker gives 64 messages of a key (maxMsgsNumBatch), the newest.
     """

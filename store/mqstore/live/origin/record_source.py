@@ -79,7 +79,7 @@ class ClusterRecords(BrokerUnits):
         return CorruptStoreError(f"{self._name}, CommitLog", physical_offset, reason)
 
     def unit_files(self, queue: TopicQueue) -> list[Span]:
-        """Return the room of the files that a broker of these settings has for what it holds."""
+        """Return the queue offsets [start, end) of each file, from the broker's size of files."""
         room = _file_units(reading_settings(self._cluster, self._broker))
         low, high = (
             header_number(address, answer, "offset")

@@ -300,7 +300,7 @@ def queues_of(answers: Sequence[Answer]) -> tuple[list[QueueName], Int64s]:
 
 
 def frame(answers: Sequence[Answer]) -> Framed | None:
-    """Return the records of the answers, unchecked; None where one of them holds no whole ones."""
+    """Return the records of the answers, unchecked; None if an answer holds part of a record."""
     lengths = np.array([len(answer.body) for answer in answers], np.int64)
     edges = np.concatenate(([0], np.cumsum(lengths)))
     bodies = [answer.body for answer in answers]

@@ -30,6 +30,7 @@ READING_SETTINGS: Final = (
 )
 """Settings of a broker that say how it may be read. Others can hold passwords and stay there."""
 
+_COUNT_OF_BYTES: Final = re.compile(r"[0-9]{1,19}")
 _VERSION: Final = re.compile(r"V([0-9]+)_([0-9]+)_([0-9]+).*")
 
 
@@ -55,6 +56,15 @@ class BrokerInfo:
     low: int
     high: int
     runtime: Mapping[str, str]
+
+    @property
+    def dispatched(self) -> int:
+        """Physical offset up to which its ConsumeQueues have the messages; 0 if it does not tell.
+
+        Reference: MessageStore#dispatchBehindBytes.
+        """
+        behind = _COUNT_OF_BYTES.fullmatch(self.runtime.get("dispatchBehindBytes", ""))
+        return max(0, self.high - int(behind[0])) if behind else 0
 
 
 def topic_names(cluster: Cluster, *, include_system_topics: bool = False) -> list[str]:
@@ -117,7 +127,7 @@ def reading_settings(cluster: Cluster, broker: str) -> dict[str, str]:
 
 def _bytes(runtime: Mapping[str, str], name: str) -> int:
     digits = runtime.get(name, "")
-    return int(digits) if re.fullmatch(r"[0-9]{1,19}", digits) else 0
+    return int(digits) if _COUNT_OF_BYTES.fullmatch(digits) else 0
 
 
 def _topics(address: str, found: Any) -> dict[str, LiveTopic]:

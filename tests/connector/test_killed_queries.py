@@ -6,14 +6,10 @@ queue, and once in what the other copied.
 The size stream_kills says how often one of them is killed, the seed at which moments.
 """
 
-import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +21,7 @@ from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
 from support import soak
 from support.contract import assert_contract
+from support.victim import Victim, begun, done
 from support.writing import held
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -32,66 +29,29 @@ KILLS = soak.size("stream_kills", check=0, test=2, whole=40)
 SEED = soak.SEED
 # Queries that do not wait are busy all the time that the other takes to start again.
 EVERY_S, KILLED_WITHIN_S = (0, 2.0) if soak.WHOLE else (2, 0.5)
-START_S = 240.0
 LAST_S = 300
 INDEX = (int(chaotic.STORE["maxHashSlotNum"]), int(chaotic.STORE["maxIndexNum"]))
 
 
-class Query:
-    """One of the two, in a process of its own."""
+class Query(Victim):
+    """One of the two."""
 
     def __init__(self, what: str, store: Path, target: Path) -> None:
-        self.what = what
+        command = [sys.executable, chaotic.__file__, what, store, target, EVERY_S]
+        super().__init__(command, target.with_name(f"{what}.log"))
         self.target = target
-        script = str(Path(chaotic.__file__))
-        self._command = [sys.executable, script, what, str(store), str(target), str(EVERY_S)]
-        self._process: subprocess.Popen[bytes] | None = None
         self._before = 0
 
     def start(self) -> None:
-        self._before = self.batches()
-        with self._log.open("ab") as told:
-            self._process = subprocess.Popen(
-                self._command, start_new_session=True, stdout=told, stderr=told
-            )
+        self._before = done(self.target)
+        super().start()
 
-    def batches(self) -> int:
-        """How many batches Spark has done: it notes each, and keeps the last hundred notes."""
-        return self._noted("commits")
+    def until_it_works(self) -> None:
+        self.until(lambda: done(self.target) > self._before)
 
     def until_a_batch_begins(self) -> None:
         """Wait until a batch is planned that is not done."""
-        while self._noted("offsets") <= self.batches():
-            self.pause(0.005)
-
-    def until_it_works(self) -> None:
-        deadline = time.monotonic() + START_S
-        while self.batches() <= self._before:
-            assert time.monotonic() < deadline, f"{self.what}: no batch; {self._told()}"
-            self.pause(0.02)
-
-    def pause(self, seconds: float) -> None:
-        assert self._process is not None
-        with suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(seconds)
-            pytest.fail(f"{self.what} ended by itself with {code}; {self._told()}")
-
-    def kill(self) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(LAST_S)
-
-    def _noted(self, kind: str) -> int:
-        noted = (self.target / "checkpoint" / kind).glob("[0-9]*")
-        return max((int(path.name) + 1 for path in noted), default=0)
-
-    @property
-    def _log(self) -> Path:
-        return self.target.with_name(f"{self.what}.log")
-
-    def _told(self) -> str:
-        return f"{soak.header()}; {self._log.read_text()[-3000:]}"
+        self.until(lambda: begun(self.target) > done(self.target))
 
 
 def test_two_queries_that_are_killed_again_and_again_lose_and_repeat_nothing(
@@ -113,7 +73,7 @@ def test_two_queries_that_are_killed_again_and_again_lose_and_repeat_nothing(
     assert last.awaitTermination(LAST_S)
     copied = chaotic.tailed(spark, str(store), str(tail.target)).trigger(availableNow=True).start()
     assert copied.awaitTermination(LAST_S)
-    count = _judge(store, writer.batches())
+    count = _judge(store, done(writer.target))
     rows = spark.read.parquet(str(tail.target / "rows")).collect()
     assert sorted((r.queueId, r.queueOffset, int(r.body)) for r in rows) == sorted(
         (number % 2, number // 2, number) for number in range(count)

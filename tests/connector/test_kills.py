@@ -5,12 +5,9 @@ test_killed_queries.py, `make soak` here too.
 """
 
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
-import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,7 @@ from support import soak
 from support.growing import grow
 from support.oracle import Message
 from support.stores import Laid, MakeStore
+from support.victim import Victim, begun
 
 COPIED_QUERY = str(Path(soak.__file__).with_name("copied_query.py"))
 KILLS = soak.size("query_kills", check=0, test=0, whole=20)
@@ -58,40 +56,14 @@ def _live_and_die(
         "topic string, queueId int, queueOffset bigint",
         json.dumps({"maxOffsetsPerTrigger": "20"}),
     ]
-    done = _batches(target)
-    log = target.with_name("query.log")
-    with (
-        log.open("wb") as told,
-        subprocess.Popen(command, start_new_session=True, stdout=told, stderr=told) as query,
-    ):
-        try:
-            _until_batches(query, target, done + moments.randint(1, 4))
-            laid = grow(laid, messages)
-            _pause(query, moments.uniform(0, 2))
-        finally:
-            os.killpg(query.pid, signal.SIGKILL)
+    wanted = begun(target) + moments.randint(1, 4)
+    query = Victim(command, target.with_name("query.log"))
+    query.start()
+    with closing(query):
+        query.until(lambda: begun(target) >= wanted, 0.05)
+        laid = grow(laid, messages)
+        query.pause(moments.uniform(0, 2))
     return laid
-
-
-def _batches(target: Path) -> int:
-    """How many batches Spark has begun: it writes their offsets down first, and keeps the last."""
-    begun = (target / "checkpoint" / "offsets").glob("[0-9]*")
-    return max((int(path.name) + 1 for path in begun), default=0)
-
-
-def _until_batches(query: "subprocess.Popen[bytes]", target: Path, count: int) -> None:
-    deadline = time.monotonic() + START_S
-    while _batches(target) < count:
-        assert time.monotonic() < deadline, "the query did not come so far"
-        _pause(query, 0.05)
-
-
-def _pause(query: "subprocess.Popen[bytes]", seconds: float) -> None:
-    try:
-        query.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return
-    pytest.fail(f"the query ended by itself with {query.returncode}; see query.log")
 
 
 def _finish(spark: SparkSession, root: Path, target: Path) -> None:

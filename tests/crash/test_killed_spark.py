@@ -12,11 +12,9 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +30,7 @@ from mqstore.files.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import soak
 from support.contract import assert_consume_queues, assert_topics
+from support.victim import Victim, command_of, parents, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 KILLS = soak.size("spark_kills", check=0, test=2, whole=200)
@@ -42,65 +41,25 @@ CONF = {**QUIET, **LOOPBACK, "spark.log.level": "OFF"}
 # A new JVM takes longer than all the rest, so it is killed least often.
 KINDS = ("committer", "worker", "driver", "committer", "worker", "committer")
 DECIDED = 0.6  # so many of those that commit are killed after the decision, or soon after it all
-STEP_S = 300.0
 
 
-class Victim:
+class Saving(Victim):
     """The job, and what of it there is to kill."""
 
     def __init__(self, what: str, directory: Path) -> None:
-        self._what = what
         self.store = directory / "broker-a" / "store"
-        self.log = directory / "saves.log"
+        self.saves = directory / "saves.log"
         self.stop = directory / "STOP"
-        self._errors = directory / "submit.log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
         conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
         command = [SUBMIT, "--master", "local[2,4]", *conf, SCRIPT]
-        command += [self._what, self.store, self.log, self.stop]
-        roots = [str(SCRIPT.parents[1])]
-        with self._errors.open("ab") as told:
-            self._process = subprocess.Popen(
-                list(map(str, command)),
-                env={
-                    **os.environ,
-                    "PYSPARK_PYTHON": sys.executable,
-                    "SPARK_LOCAL_IP": "127.0.0.1",
-                    "PYTHONPATH": os.pathsep.join(roots),
-                },
-                start_new_session=True,
-                stdout=told,
-                stderr=told,
-            )
-
-    @property
-    def process(self) -> "subprocess.Popen[bytes]":
-        assert self._process is not None
-        return self._process
-
-    def until(self, what: Callable[[], object], pause_s: float = 0.002) -> None:
-        """Wait until something is so, while the job runs."""
-        deadline = time.monotonic() + STEP_S
-        while not what():
-            assert time.monotonic() < deadline, f"waited {STEP_S} s; {self.told()}"
-            self.pause(pause_s)
-
-    def pause(self, seconds: float) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            code = self.process.wait(seconds)
-            pytest.fail(f"the job ended by itself with {code}; {self.told()}")
+        command += [what, self.store, self.saves, self.stop]
+        more = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        more["PYTHONPATH"] = str(SCRIPT.parents[1])
+        super().__init__(command, directory / "submit.log", more)
 
     def told(self) -> str:
-        last = self.log.read_text().splitlines()[-3:] if self.log.exists() else []
-        return f"{last} {self._errors.read_text()[-2000:]}"
-
-    def kill_all(self) -> None:
-        """Kill the driver with its JVM. Its Python workers find out by themselves."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(STEP_S)
+        last = self.saves.read_text().splitlines()[-3:] if self.saves.exists() else []
+        return f"{last} {super().told()}"
 
     def holder(self) -> int | None:
         """Return the process that has the store: it plans, commits or aborts."""
@@ -121,14 +80,14 @@ class Victim:
 
     def workers(self) -> list[int]:
         """Return the Python workers that do not have the store, below the daemons of the JVM."""
-        parents = _parents()
+        every = parents()
         daemons = {
             child
-            for child, parent in parents.items()
-            if parent == self.process.pid and b"daemon" in _command(child)
+            for child, parent in every.items()
+            if parent == self.process.pid and b"daemon" in command_of(child)
         }
         holder = self.holder()
-        return sorted(c for c, p in parents.items() if p in daemons and c != holder)
+        return sorted(c for c, p in every.items() if p in daemons and c != holder)
 
 
 @pytest.mark.parametrize("what", soak.sample(["stream", "batch"], check=1, test=1))
@@ -138,7 +97,7 @@ def test_every_row_is_there_once_whatever_is_killed(
     moments = random.Random(SEED)
     kinds = [kind for _ in range(-(-KILLS // len(KINDS))) for kind in KINDS][:KILLS]
     moments.shuffle(kinds)
-    victim = Victim(what, tmp_path)
+    victim = Saving(what, tmp_path)
     victim.start()
     told: Counter[str] = Counter()
     began = time.monotonic()
@@ -146,12 +105,12 @@ def test_every_row_is_there_once_whatever_is_killed(
         for kind in kinds:
             told[f"{kind}, {_kill(victim, kind, moments)}"] += 1
         victim.stop.touch()
-        code = victim.process.wait(STEP_S)
+        code = victim.end()
         assert code == 0, victim.told()
     finally:
-        victim.kill_all()
+        victim.kill()
     recover(victim.store, RecoverSettings())  # A query may end in the middle of a commit.
-    saved = saves.saved(victim.log)
+    saved = saves.saved(victim.saves)
     assert saved == list(range(len(saved)))
     count = _judge(victim.store)
     assert count >= len(saved) if what == "stream" else count == len(saved)
@@ -162,26 +121,24 @@ def test_every_row_is_there_once_whatever_is_killed(
             sys.stdout.write(f"\n{found}\n")
 
 
-def _kill(victim: Victim, kind: str, moments: random.Random) -> str:
+def _kill(victim: Saving, kind: str, moments: random.Random) -> str:
     """Kill one of the processes; return what had come of the commit."""
-    known = len(saves.saved(victim.log))
+    known = len(saves.saved(victim.saves))
     if kind == "driver":
-        victim.until(lambda: len(saves.saved(victim.log)) > known)
+        victim.until(lambda: len(saves.saved(victim.saves)) > known)
         victim.pause(moments.uniform(0, 1.5))
-        victim.kill_all()
+        victim.kill()
         state = _state(victim.store)
         victim.start()
         return state
     choose = {"committer": _committer, "worker": _worker}[kind]
     while True:
         pid = choose(victim, victim.next_job(), moments)
-        if pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                return _state(victim.store)
+        if pid is not None and send(pid, signal.SIGKILL):
+            return _state(victim.store)
 
 
-def _committer(victim: Victim, job: Path, moments: random.Random) -> int | None:
+def _committer(victim: Saving, job: Path, moments: random.Random) -> int | None:
     """Return the process that commits the job, some time after it took the store."""
 
     def is_to_be_committed() -> bool:
@@ -196,7 +153,7 @@ def _committer(victim: Victim, job: Path, moments: random.Random) -> int | None:
     return pid if pid == victim.holder() else None
 
 
-def _worker(victim: Victim, _job: Path, moments: random.Random) -> int | None:
+def _worker(victim: Saving, _job: Path, moments: random.Random) -> int | None:
     """Return a process that stages, or might."""
     victim.pause(moments.uniform(0, 0.2))
     workers = victim.workers()
@@ -237,18 +194,3 @@ def _listed(folder: Path) -> list[Path]:
     with suppress(FileNotFoundError):
         return [folder / name for name in os.listdir(folder)]  # noqa: PTH208
     return []
-
-
-def _parents() -> dict[int, int]:
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            text = path.read_text()
-            found[int(path.parent.name)] = int(text.rpartition(")")[2].split()[1])
-    return found
-
-
-def _command(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""

@@ -10,13 +10,12 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,36 +29,35 @@ from live.real import Live
 from live.taking import Take, TakingCluster
 from mqstore.live.remoting.settings import ClusterSettings
 from support import soak
+from support.victim import Victim, command_of, parents, send
 
 pytestmark = pytest.mark.spark
 
 KILLS = soak.size("send_kills", check=0, test=3, whole=60)
 SEED = soak.SEED
 TESTS = Path(sends.__file__).parents[1]
-STILL_S = 600
-"""So long the program may take for one step."""
-STEP_S = 1_800
 SHOWN = 10
 Moment = tuple[str, str]
 """A topic, and what is killed when rows come to it."""
 FIRST: list[Moment] = [("Least", "workers"), ("Once", "workers"), ("Stream", "driver")]
 
 
-class Victim:
-    """The program in a process group of its own, and what of it there is to kill."""
+class Sending(Victim):
+    """The program, and what of it there is to kill."""
+
+    late_s = 1_800
 
     def __init__(self, address: str, folder: Path, master: str, **options: str) -> None:
-        self.log, self.stop = folder / "sends.log", folder / "STOP"
+        self.sent, self.stop = folder / "sends.log", folder / "STOP"
         self.done = Counter[str]()
-        program = str(Path(sends.__file__))
-        command = [sys.executable, program, address, self.log, self.stop, master]
-        self._command = [*map(str, command), json.dumps(options)]
-        self._errors = folder / "errors.log"
+        command = [sys.executable, sends.__file__, address, self.sent, self.stop, master]
+        more = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(TESTS)}
+        super().__init__([*command, json.dumps(options)], folder / "errors.log", more)
         self._armed: Moment | None = None
         self._phase = "start"
         self._stopped: list[int] = []
         self._lock = threading.Lock()
-        self._start()
+        self.start()
 
     def sees(self, request: dict[str, Any]) -> bool:
         """Kill what is to be killed with this request; tell whether it was the moment.
@@ -87,13 +85,13 @@ class Victim:
         self.until(lambda: self._armed is None)
         settle()
         # Not before: what was saved until the kill says nothing of the batch that it interrupted.
-        before = {each: sends.saved(self.log, each) for each in ("Once", "Least")}
+        before = {each: sends.saved(self.sent, each) for each in ("Once", "Least")}
         self.go_on()
         if kind == "driver":
-            self._process.wait(STILL_S)
-            self._start()
+            self.end()
+            self.start()
         self._phase = f"batches behind {before} are saved, after a kill of {kind} while {topic}"
-        self.until(lambda: all(sends.saved(self.log, t) > n for t, n in before.items()))
+        self.until(lambda: all(sends.saved(self.sent, t) > n for t, n in before.items()))
 
     def stop_all(self) -> dict[int, int]:
         """Have all processes of the program stand still; return them, each with its parent."""
@@ -101,63 +99,37 @@ class Victim:
         while found := {pid: of for pid, of in self._tree().items() if pid not in seen}:
             seen |= found
             for pid in found:
-                _signal(pid, signal.SIGSTOP)
+                send(pid, signal.SIGSTOP)
         self._stopped = list(seen)
         return seen
 
     def go_on(self) -> None:
         """Have what was stopped go on."""
         while self._stopped:
-            _signal(self._stopped.pop(), signal.SIGCONT)
+            send(self._stopped.pop(), signal.SIGCONT)
 
     def finish(self) -> None:
         """Have it end by itself."""
         self._phase = "the program ends by itself"
         self.stop.touch()
-        self.until(lambda: self._process.poll() is not None)
-        assert self._process.returncode == 0, f"it ended badly; {self.told()}"
+        code = self.end()
+        assert code == 0, f"it ended with {code}; {self.told()}"
 
     def close(self) -> None:
-        """Kill all of it."""
-        for pid in self.stop_all() if self._process.poll() is None else ():
-            _signal(pid, signal.SIGKILL)
-        with suppress(ProcessLookupError):  # What it left, if it ended by itself.
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(STILL_S)
-
-    def until(self, is_so: Callable[[], bool]) -> None:
-        """Return when it is so; fail if the program ends, or takes too long."""
-        begin, pause = time.monotonic(), threading.Event()
-        size, since = -1, begin
-        while not is_so():
-            code, now = self._process.poll(), time.monotonic()
-            assert code in {None, -signal.SIGKILL}, f"it ended with {code}; {self.told()}"
-            if (told := self.log.stat().st_size if self.log.exists() else 0) != size:
-                size, since = told, now
-            if now - since > STILL_S or now - begin > STEP_S:
-                self._show_threads()
-                words = f"nothing for {now - since:.0f} s, in all {now - begin:.0f} s"
-                raise AssertionError(f"{words}; {self.told()}")
-            pause.wait(0.02)
+        """Kill all of it, also what has another process group."""
+        for pid in self.stop_all() if self.process.poll() is None else ():
+            send(pid, signal.SIGKILL)
+        self.kill()
 
     def told(self) -> str:
         """Return what was waited for, what was done, and the ends of the program's logs."""
-        log = self.log.read_text()[-3000:] if self.log.exists() else ""
-        errors = self._errors.read_text(errors="replace")[-6000:]
+        if self.process.poll() is None:
+            self._show_threads()
+        sent = self.sent.read_text()[-3000:] if self.sent.exists() else ""
         return (
-            f"wanted: {self._phase}\ndone: {dict(self.done)}; ended with {self._process.poll()}\n"
-            f"--- {self.log}\n{log}\n--- {self._errors}\n{errors}"
+            f"wanted: {self._phase}\ndone: {dict(self.done)}; ended with {self.process.poll()}\n"
+            f"--- {self.sent}\n{sent}\n--- {self.log}\n{super().told()}"
         )
-
-    def _start(self) -> None:
-        with self._errors.open("ab") as told:
-            self._process = subprocess.Popen(
-                self._command,
-                start_new_session=True,
-                stdout=told,
-                stderr=told,
-                env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(TESTS)},
-            )
 
     def _kill(self, kind: str) -> int:
         """Kill all processes of a kind, and stop the others; return how many were killed."""
@@ -165,12 +137,12 @@ class Victim:
         if kind == "driver":
             found = list(every)
         elif kind == "workers":
-            daemons = {pid for pid in every if b"pyspark.daemon" in _command(pid)}
+            daemons = {pid for pid in every if b"pyspark.daemon" in command_of(pid)}
             found = [pid for pid, parent in every.items() if parent in daemons]
         else:
-            found = [pid for pid in every if b"CoarseGrainedExecutorBackend" in _command(pid)]
+            found = [pid for pid in every if b"CoarseGrainedExecutorBackend" in command_of(pid)]
         for pid in found:
-            _signal(pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
         if not found:
             self.go_on()
         return len(found)
@@ -178,9 +150,9 @@ class Victim:
     def _tree(self) -> dict[int, int]:
         """Return all processes of the program, each with its parent."""
         children: dict[int, list[int]] = {}
-        for pid, parent in _parents():
+        for pid, parent in parents().items():
             children.setdefault(parent, []).append(pid)
-        found = {self._process.pid: os.getpid()}
+        found = {self.process.pid: os.getpid()}
         rest = list(found)
         while rest:
             parent = rest.pop()
@@ -190,19 +162,19 @@ class Victim:
 
     def _show_threads(self) -> None:
         """Have all JVMs of the program write the stacks of their threads to its log of errors."""
-        before = self._errors.stat().st_size
+        before = self.log.stat().st_size
         for pid in self._tree():
-            if b"java" in _command(pid).partition(b"\0")[0]:
-                _signal(pid, signal.SIGQUIT)
+            if b"java" in command_of(pid).partition(b"\0")[0]:
+                send(pid, signal.SIGQUIT)
         end, pause = time.monotonic() + 10, threading.Event()
-        while self._errors.stat().st_size == before and time.monotonic() < end:
+        while self.log.stat().st_size == before and time.monotonic() < end:
             pause.wait(0.1)
 
 
-def assert_sent(victim: Victim, bodies_of: Callable[[str], list[bytes]]) -> None:
+def assert_sent(victim: Sending, bodies_of: Callable[[str], list[bytes]]) -> None:
     """Check every topic; a query may end in the middle of its last batch."""
     wanted = {
-        topic: Counter(b for v in range(sends.saved(victim.log, topic)) for b in sends.bodies(v))
+        topic: Counter(b for v in range(sends.saved(victim.sent, topic)) for b in sends.bodies(v))
         for topic in ("Once", "Least")
     }
     once, least = (Counter(bodies_of(topic)) for topic in ("Once", "Least"))
@@ -231,7 +203,7 @@ def test_rows_are_there_once_though_tasks_the_commit_and_the_driver_are_killed(
         assert isinstance(taking, TakingCluster)
         for topic in (*sends.TOPICS, "MQLOG_CONTROL"):
             taking.topic(topic, 1 if topic == "MQLOG_CONTROL" else 2)
-        victim = Victim(f"rocketmq://{taking.address}", tmp_path, "local[2,4]")
+        victim = Sending(f"rocketmq://{taking.address}", tmp_path, "local[2,4]")
         taking.take = lambda r: Take(stores=2, code=None) if victim.sees(r) else None
         with closing(victim):
             for topic, kind in FIRST:
@@ -267,7 +239,7 @@ def test_rows_are_there_once_in_real_brokers_whatever_is_killed(
     addresses = {live.broker.settings["brokerName"]: proxy.address for live, proxy in brokers}
     names = brokers[0][0].name_servers
     options = {"createTopic": "true", "brokerAddresses": json.dumps(addresses)}
-    victim = Victim(brokers[0][0].address, tmp_path, master, **options)
+    victim = Sending(brokers[0][0].address, tmp_path, master, **options)
     with closing(victim), logs_of(brokers):
         for _, proxy in brokers:
             proxy.choose = lambda head: Fault.IN_PART if victim.sees(head) else None
@@ -280,7 +252,7 @@ def test_rows_are_there_once_in_real_brokers_whatever_is_killed(
         victim.finish()
         cluster = ClusterSettings(name_servers=names)
         assert_sent(victim, lambda topic: [body for body, _ in held(cluster, topic)])
-    counts = {topic: sends.saved(victim.log, topic) for topic in ("Once", "Least")}
+    counts = {topic: sends.saved(victim.sent, topic) for topic in ("Once", "Least")}
     soak.tell(f"{master}: {dict(victim.done)}, batches {counts}")
 
 
@@ -290,7 +262,7 @@ def settle(brokers: Pairs) -> None:
         proxy.settle()
 
 
-def kill_broker(victim: Victim, brokers: Pairs, number: int) -> None:
+def kill_broker(victim: Sending, brokers: Pairs, number: int) -> None:
     """Kill a broker and start it again; what was under way is over before the program sees it.
 
     The broker stores nothing at that moment: it could keep a torn message, which ends a write
@@ -317,21 +289,3 @@ def logs_of(brokers: Pairs) -> Iterator[None]:
         for live, _ in brokers:
             error.add_note(live.broker.log_tail())
         raise
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            text = path.read_text()
-            yield int(path.parent.name), int(text.rpartition(")")[2].split()[1])
-
-
-def _command(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""

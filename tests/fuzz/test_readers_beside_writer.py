@@ -13,13 +13,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from support import soak
 from support.memory import folder_in_memory
+from support.victim import Victim
 
 pytestmark = pytest.mark.soak
 
@@ -78,23 +79,13 @@ def log_files(folder: Path) -> int:
 
 def one_writer(folder: Path, rng: random.Random) -> None:
     """Let a writer commit for a while, then kill it."""
-    before, end = log_files(folder), time.monotonic() + LATE_S
-    with process("write", folder) as writer:
-        while log_files(folder) == before:
-            assert writer.poll() is None, writer.stderr and writer.stderr.read()
-            assert time.monotonic() < end, "no commit"
-            pause(writer, 0.02)
-        pause(writer, rng.uniform(0.1, 3 if soak.WHOLE else 0.5))
-        writer.kill()
-        assert writer.wait(LATE_S) == -9, writer.stderr and writer.stderr.read()
-
-
-def pause(running: "subprocess.Popen[str]", seconds: float) -> None:
-    """Wait until the process ends, or for so many seconds."""
-    try:
-        running.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return
+    before = log_files(folder)
+    command = [sys.executable, "-m", "fuzz.beside", "write", folder]
+    writer = Victim(command, folder / "writer.log", {"PYTHONPATH": os.pathsep.join(sys.path)})
+    writer.start()
+    with closing(writer):
+        writer.until(lambda: log_files(folder) > before)
+        writer.pause(rng.uniform(0.1, 3 if soak.WHOLE else 0.5))
 
 
 def test_readers_see_whole_commits_beside_a_writer_that_is_killed() -> None:

@@ -8,14 +8,12 @@ is MQLOG_DATA_LOSS.
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from live.sending import create_topic, producing
 from mqstore.live.origin.bounds import bounds
 from mqstore.live.remoting.cluster import Cluster
 from support import soak
+from support.victim import Victim, begun
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -107,39 +106,36 @@ def _harm(
     return kind
 
 
-class Query:
+class Query(Victim):
     """The query in a process of its own, which may be killed."""
 
+    late_s = START_S
+
     def __init__(self, address: str, target: Path, broker_addresses: Mapping[str, str]) -> None:
-        program = str(Path(soak.__file__).with_name("copied_query.py"))
+        program = Path(soak.__file__).with_name("copied_query.py")
         columns = "brokerName string, queueId int, queueOffset bigint, body binary"
         options = {"maxOffsetsPerTrigger": "5000", "brokerAddresses": json.dumps(broker_addresses)}
-        arguments = [address, str(target), columns, json.dumps(options)]
-        self._command = [sys.executable, program, *arguments]
+        command = [sys.executable, program, address, target, columns, json.dumps(options)]
+        super().__init__(command, target.with_name("query.log"))
         self._target = target
-        self._log = target.with_name("query.log")
         self.lives = 0
         """How often it was started."""
         self.start()
 
     def start(self) -> None:
-        """Start it, where its checkpoint says."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, start_new_session=True, stdout=log, stderr=log
-            )
         self.lives += 1
+        super().start()
 
-    def close(self) -> None:
-        """Kill -9, with its JVM and workers."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
+    def pause(self, seconds: float) -> None:
+        """Start it again if it ended because no Python process started in time."""
+        if self.process.poll() is not None and NO_PROCESS_IN_TIME in self.told():
+            self.start()
+        super().pause(seconds)
 
     def await_batches(self, count: int) -> None:
         """Wait until so many more batches are begun."""
-        wanted = self._begun() + count
-        self._await(lambda: self._begun() >= wanted, START_S)
+        wanted = begun(self._target) + count
+        self.until(lambda: begun(self._target) >= wanted, 2)
 
     def await_rows(self, spark: SparkSession, count: int) -> None:
         """Wait until that many rows are written; each START_S at least one more."""
@@ -148,25 +144,11 @@ class Query:
             return self.rows(spark).count() > than
 
         while (found := self.rows(spark).count()) < count:
-            self._await(partial(is_more, found), START_S)
+            self.until(partial(is_more, found), 2)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """What is written, as Spark's own log of the files tells."""
         return spark.read.parquet(str(self._target / "rows"))
-
-    def _begun(self) -> int:
-        begun = (self._target / "checkpoint" / "offsets").glob("[0-9]*")
-        return max((int(path.name) + 1 for path in begun), default=0)
-
-    def _await(self, is_so: Callable[[], bool], seconds: float) -> None:
-        deadline, pause = time.monotonic() + seconds, threading.Event()
-        while not is_so():
-            if self._process.poll() is not None:
-                said = self._log.read_text()[-4000:]
-                assert NO_PROCESS_IN_TIME in said, f"the query ended: {said}"
-                self.start()
-            assert time.monotonic() < deadline, "the query did not come so far"
-            pause.wait(2)
 
 
 def sending(name_servers: Sequence[str]) -> AbstractContextManager[None]:

@@ -82,8 +82,9 @@ class Steps:
     def repeated_transaction(self) -> None:
         """A write with the same txnAppId and txnVersion is done once."""
         transaction = {"txnAppId": "steps", "txnVersion": "1"}
+        same = self._orders(20)
         self._append(20, **transaction)
-        self._append(20, counts=False, **transaction)
+        same.write.format("mqlog").mode("append").options(**transaction).save(str(self._root))
         assert self._read().count() == self._count
 
     def stream_with_restart(self) -> None:
@@ -162,10 +163,10 @@ class Steps:
             expr("map('shop', cast(id % 10 + 7 AS string))").alias("properties"),
         )
 
-    def _append(self, count: int, *, counts: bool = True, **options: str) -> None:
+    def _append(self, count: int, **options: str) -> None:
         writer = self._orders(count).write.format("mqlog").mode("append").options(**options)
         writer.save(str(self._root))
-        self._count += count if counts else 0
+        self._count += count
 
     def _read(self, **options: str) -> DataFrame:
         return self._spark.read.format("mqlog").options(**options).load(str(self._root))

@@ -128,7 +128,7 @@ def wherever(found: dict[tuple[object, ...], dict[str, object]]) -> list[dict[st
             for r in found.values()]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(soak.size("SALVAGED_STORES", check=2, test=20, full=400)))
+@pytest.mark.parametrize("seed", range(soak.size("salvaged_stores", check=2, test=20, whole=400)))
 def test_every_whole_record_is_in_the_new_store_and_no_other(tmp_path: Path, seed: int) -> None:
     laid = lay_out(tmp_path / "store", messages(seed, 120), layout(SIZE * (seed % 3)))
     damaged = damage(laid, seed)

@@ -8,32 +8,31 @@ mqlog_jobs.maintenance has the commands that copy, check and repair a store.
 
 # ruff: noqa: PLC0415, PLR0913
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqlog_jobs.app import VIEWS, command
+from mqlog_jobs.app import VIEWS
 from mqlog_jobs.parameters import (
-    AsCsv,
-    AsJson,
-    CommitLog,
-    FromLog,
     Groups,
     OnCorrupt,
     OneTopic,
-    Options,
     QueueArgument,
     Since,
-    Stores,
     StoresOfTopics,
     Subscriptions,
     SystemGroups,
     Topic,
     Until,
 )
+from mqlog_jobs.place_command import place_command
+
+if TYPE_CHECKING:
+    from mqlog_jobs.form import Form
+    from mqlog_jobs.places import Named
 
 
-@command(
+@place_command(
     VIEWS,
     "mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent'",
     "mqlog backlog /data/store --summary --by-tag",
@@ -41,7 +40,8 @@ from mqlog_jobs.parameters import (
     "mqlog backlog rocketmq://ns1:9876 --watch --interval 5",
 )
 def backlog(
-    stores: Stores,
+    named: "Named",
+    form: "Form",
     *,
     groups: Groups = None,
     topic: Topic = None,
@@ -78,36 +78,30 @@ def backlog(
         int | None, typer.Option("--count", min=0, help="Stop after so many; 0: never.")
     ] = None,
     system: SystemGroups = False,
-    commit_log: CommitLog = None,
-    from_log: FromLog = False,
-    options: Options = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
 ) -> None:
     """Show the messages that consumer groups have not consumed yet."""
     from mqlog_jobs import show_backlog
-    from mqlog_jobs.form import Form
-    from mqlog_jobs.places import Named
     from mqstore.options.grammar import Sql92
 
     expressions = [*(subscription or ()), *([] if sql is None else [Sql92(sql)])]
     query = show_backlog.BacklogQuery.of(groups, topic, expressions, system=system, by_tag=by_tag)
-    report = show_backlog.BacklogReport(Form(as_json, as_csv), sort, summary, above)
+    report = show_backlog.BacklogReport(form, sort, summary, above)
     watching = show_backlog.Watching.of(interval, number, repeat=repeat)
-    show_backlog.backlog(
-        Named.of(stores, commit_log, options, from_log=from_log), query, report, watching
-    )
+    show_backlog.backlog(named, query, report, watching)
 
 
-@command(
+@place_command(
     VIEWS,
     "mqlog cat /data/store ORDERS -n 5",
     "mqlog cat /data/store ORDERS/2@-3",
     "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'",
     "mqlog cat rocketmq://ns1:9876 ORDERS --follow",
+    stores=StoresOfTopics,
+    without=("as_csv",),
 )
 def cat(
-    stores: StoresOfTopics,
+    named: "Named",
+    form: "Form",
     place: QueueArgument,
     *,
     tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
@@ -134,34 +128,30 @@ def cat(
     hexadecimal: Annotated[bool, typer.Option("--hex", help="Bodies as hexadecimal.")] = False,
     base64: Annotated[bool, typer.Option("--base64", help="Bodies as base64.")] = False,
     on_corrupt: OnCorrupt = "fail",
-    commit_log: CommitLog = None,
-    from_log: FromLog = False,
-    options: Options = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print messages, in the order the broker stored them."""
     from mqlog_jobs import messages
     from mqlog_jobs.message_query import MessageQuery
-    from mqlog_jobs.places import Named
 
-    form = messages.MessageForm.of(
-        as_json=as_json, line=line, hexadecimal=hexadecimal, base64=base64
+    lines = messages.MessageForm.of(
+        as_json=form.as_json, line=line, hexadecimal=hexadecimal, base64=base64
     )
     query = MessageQuery(place, tag, sql, tuple(key or ()), since, until, on_corrupt)
-    named = Named.of(stores, commit_log, options, from_log=from_log)
     if follow:
-        messages.follow(named, query, form, number or 0)
+        messages.follow(named, query, lines, number or 0)
     else:
-        messages.cat(named, query, form, 20 if number is None else number)
+        messages.cat(named, query, lines, 20 if number is None else number)
 
 
-@command(
+@place_command(
     VIEWS,
     "mqlog find /data/store --key order-4711",
     "mqlog find '/data/brokers/*/store' --key order-4711 --since -1d --json",
+    without=("as_csv",),
 )
 def find(
-    stores: Stores,
+    named: "Named",
+    form: "Form",
     *,
     key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
     message_id: Annotated[
@@ -170,16 +160,10 @@ def find(
     topic: OneTopic = None,
     since: Since = None,
     on_corrupt: OnCorrupt = "rescue",
-    commit_log: CommitLog = None,
-    from_log: FromLog = False,
-    options: Options = None,
-    as_json: AsJson = False,
 ) -> None:
     """Find all messages with a key or an id, through the index."""
     from mqlog_jobs import messages
-    from mqlog_jobs.places import Named
     from mqlog_jobs.queries import KeyQuery
 
     query = KeyQuery(tuple(key or ()), tuple(message_id or ()), topic, since)
-    named = Named.of(stores, commit_log, options, from_log=from_log)
-    messages.find(named, query, on_corrupt, as_json=as_json)
+    messages.find(named, query, on_corrupt, as_json=form.as_json)

@@ -19,14 +19,18 @@ _OF_ALL: Final[dict[str, tuple[Any, object]]] = {
 
 
 def place_command(
-    panel: str, *examples: str, stores: Any = Stores, without: Collection[str] = ()
+    panel: str,
+    *examples: str,
+    stores: Any = Stores,
+    without: Collection[str] = (),
+    in_front: Collection[str] = (),
 ) -> Callable[[_Body], _Body]:
     """Make a function of (named, form, *, …) a command of places.
 
     ``named`` is a Named of the places and of the options -o, --commit-log and --from-log, ``form``
-    a Form of --json and --csv; the function declares what it takes beside these: positional
-    parameters are arguments in front of the places. ``stores`` is the type of the places;
-    ``without`` names those of commit_log, from_log and options that the command does not have.
+    a Form of --json and --csv; the function declares what it takes beside these. Its positional
+    parameters are arguments behind the places, but those ``in_front``. ``stores`` is the type of
+    the places; ``without`` names options of all such commands that this one does not have.
     """
     shared = {name: of for name, of in _OF_ALL.items() if name not in without}
 
@@ -48,7 +52,7 @@ def place_command(
             from mqlog_jobs.form import Form  # noqa: PLC0415 - a help starts fast
             from mqlog_jobs.places import Named  # noqa: PLC0415
 
-            form = Form(given.pop("as_json"), given.pop("as_csv"))
+            form = Form(given.pop("as_json", False), given.pop("as_csv", False))
             named = Named.of(
                 given.pop(_STORES),
                 given.pop("commit_log", None),
@@ -57,7 +61,9 @@ def place_command(
             )
             function(named, form, **given)
 
-        parameters = [*arguments, place, *options, *added]
+        front = [one for one in arguments if one.name in in_front]
+        behind = [one for one in arguments if one.name not in in_front]
+        parameters = [*front, place, *behind, *options, *added]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         run.__name__, run.__doc__ = function.__name__, function.__doc__

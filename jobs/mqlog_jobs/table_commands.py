@@ -80,6 +80,7 @@ def tags(named: "Named", form: "Form", *, topic: Topic = None) -> None:
     MORE_TABLES,
     "mqlog table index /data/store --since -1h -o keys=order-4711",
     "mqlog table files /data/store --json",
+    in_front=("name",),
 )
 def table(
     named: "Named",

@@ -8,10 +8,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
-# Tests without a JVM share two processes, each file in one of them. Those with JVMs wait more than
+# Tests without a JVM share four processes, each file in one of them. Those with JVMs wait more than
 # they compute: three lanes side by side. What is chosen by ARGS runs in one process and can print.
 PYTEST := $(BIN)/python -m pytest
-NO_JVM := $(if $(ARGS),,-n 2 --dist loadfile) -m 'not spark and not broker'
+NO_JVM := $(if $(ARGS),,-n 4 --dist loadfile) -m 'not spark and not broker'
 LANES  := with-spark with-brokers with-both
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.

@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from mqlog_jobs.arrow import import_without_pandas
 from mqlog_jobs.exit_codes import STANDARD_OUTPUT
+from mqlog_jobs.option_flags import FLAGS
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError, StoreError, printable
 
@@ -147,19 +148,8 @@ app = typer.Typer(
 )
 
 
-# Options of a read, by the command's names for them.
-_OWN_NAMES: Final = {
-    "groups": "--group",
-    "subscriptions": "--subscription",
-    "subscribe": "--topic",
-    "startingTimestamp": "--since",
-    "endingTimestamp": "--until",
-    "onCorrupt": "--on-corrupt",
-    "storePathCommitLog": "--commit-log",
-    "queues": "--from-log",
-}
 _ADDRESS_OF_TOPIC: Final = re.compile(r"(rocketmqs?://[^/]+)/([^/,#]+)", re.IGNORECASE)
-_OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join(_OWN_NAMES)})(?=$|:)")
+_OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join(FLAGS)})(?=$|:)")
 
 
 class _StoreCommand(TyperCommand):
@@ -236,7 +226,7 @@ def _at_home(value: Any) -> Any:
 
 
 def _own_name(found: re.Match[str]) -> str:
-    return f"{found[1] or ''}{_OWN_NAMES[found[2]]}"
+    return f"{found[1] or ''}{FLAGS[found[2]]}"
 
 
 def _advice_of_topic(name: str, words: Sequence[str]) -> str:

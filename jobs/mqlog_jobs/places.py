@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from mqlog_jobs.option_flags import FLAGS
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
 from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
@@ -35,6 +36,17 @@ _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
 _FROM_LOG: Final = "--from-log"
 _FILE_SYSTEM: Final = "fs."
+_HAVE_FLAGS: Final = (
+    *("subscribe", "groups", "startingTimestamp", "endingTimestamp"),
+    *("storePathCommitLog", "queues"),
+)
+_IN_OTHER_WORDS: Final = {
+    "table": "is the argument TABLE",
+    "columns": "cannot be chosen here: --json and --csv write all columns",
+    "includeSystemTopics": "use --system",
+    **{name: f"use {FLAGS[name]}" for name in _HAVE_FLAGS},
+}
+"""The options of a read that ``mqlog table`` does not take by -o."""
 _BY_ENVIRONMENT: Final = (
     "may be a key, and would show in the list of processes: set what the object store's SDK reads, "
     "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; by this flag go "
@@ -147,7 +159,11 @@ class Named:
 
 
 def with_read_options(named: Named) -> tuple[Named, dict[str, str | None]]:
-    """Return the places without those of their options that are of any read, and these."""
+    """Return the places without those of their options that are of any read, and these.
+
+    Raises InvalidOptionError for an option that is given twice, or that the command ``table`` has
+    another word for.
+    """
     names = {option.name.lower(): option.name for option in READ_OPTIONS.values()}
     texts: dict[str, str | None] = {}
     others = []
@@ -156,6 +172,10 @@ def with_read_options(named: Named) -> tuple[Named, dict[str, str | None]]:
         known = names.get(name.strip().lower())
         if not equals or known is None:
             others.append(option)
+        elif known in _IN_OTHER_WORDS:
+            raise InvalidOptionError(f"{named.flag} {known}", text, _IN_OTHER_WORDS[known])
+        elif known in texts:
+            raise InvalidOptionError(named.flag, known, "is given twice")
         else:
             texts[known] = text
     return replace(named, options=tuple(others)), texts

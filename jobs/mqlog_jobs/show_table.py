@@ -68,28 +68,26 @@ def read_table(named: Named, query: TableQuery) -> pa.Table:
         options = named.read_options(query.table, texts)
         with closing(open_stores(options)) as stores:
             parts = plan_table(options, stores, table.schema.names)
-            hidden = _hidden_topics(stores) if by_topic else frozenset()
+            names_system_rows = "isSystem" in table.schema.names
+            hidden = _hidden_topics(stores) if by_topic and not names_system_rows else frozenset()
         batches: list[pa.RecordBatch] = []
         with Bar("Reading") as bar:
             for number, part in enumerate(parts):
                 bar(number, len(parts))
                 batches += part.batches()
     rows = pa.Table.from_batches(batches, table.schema)
-    if by_topic:
+    by_group = hides and table.owner == "group" and "groups" not in texts
+    if (by_topic or by_group) and names_system_rows:
+        rows = rows.filter(pc.invert(rows["isSystem"]))
+    elif by_topic:
         rows = _without(rows, "topic", hidden.__contains__)
-    elif hides and table.owner == "group" and "groups" not in texts:
-        rows = _without_own_groups(rows)
+    elif by_group:
+        rows = _without(rows, "group", is_system_group)
     return _sorted(rows, table)
 
 
 def _hidden_topics(stores: OpenStores) -> frozenset[str]:
     return frozenset().union(*map(system_topics, stores.held))
-
-
-def _without_own_groups(rows: pa.Table) -> pa.Table:
-    if "isSystem" in rows.schema.names:
-        return rows.filter(pc.invert(rows["isSystem"]))
-    return _without(rows, "group", is_system_group)
 
 
 def _without(rows: pa.Table, column: str, is_hidden: Callable[[str], bool]) -> pa.Table:

@@ -393,3 +393,26 @@ def test_groups_that_every_broker_makes_are_shown_by_system_only(
     assert not made & own
     assert made < every
     assert run("groups", golden_550, "-g", "TOOLS_CONSUMER", "--json").rows
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("groups=CG_G",), "option --option groups='CG_G': use --group"),
+        (("subscribe=GTopic",), "use --topic"),
+        (("startingTimestamp=0",), "use --since"),
+        (("queues=log",), "use --from-log"),
+        (("storePathCommitLog=/x",), "use --commit-log"),
+        (("includeSystemTopics=true",), "use --system"),
+        (("columns=topic",), "--json and --csv write all columns"),
+        (("table=topics",), "is the argument TABLE"),
+        (("keys=a", "KEYS=b"), "option --option='keys': is given twice"),
+    ],
+)
+def test_an_option_that_a_table_would_ignore_is_refused(
+    run: Run, golden_550: Path, given: tuple[str, ...], told: str
+) -> None:
+    words = [word for one in given for word in ("-o", one)]
+    done = run("table", "index", golden_550, *words)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert told in done.err

@@ -37,7 +37,7 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
 from mqstore.tables import store as store_tables
 from support import by_log, dying, goldens, oracle, soak
-from support.damaged import Damaged, damage
+from support.damaged import Damaged, damage, messages_of_six_queues
 from support.deleted import NEW, make_again, twice
 from support.expectations import row, rows
 from support.oracle import Message, encode, with_property_crc
@@ -50,16 +50,7 @@ FILLERS = {"MQLOG_SALVAGE_LOST", "-"}
 
 
 def messages(seed: int, count: int = 120) -> list[Message]:
-    chance = random.Random(seed)
-    return [
-        Message(
-            topic=f"Topic{chance.randrange(3)}",
-            queue_id=chance.randrange(2),
-            body=chance.randbytes(chance.choice([1, 60, 700])),
-            properties=b"KEYS\x01k%d\x02TAGS\x01Tag%d\x02" % (number, number % 3),
-        )
-        for number in range(count)
-    ]
+    return messages_of_six_queues(seed, count)
 
 
 def layout(seed: int) -> Layout:

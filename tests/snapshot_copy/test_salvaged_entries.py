@@ -21,7 +21,7 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
 from support import goldens, soak
-from support.damaged import damage
+from support.damaged import damage, messages_of_six_queues
 from support.expectations import row, rows
 from support.oracle import Message, encode, walk, with_property_crc
 from support.stores import Laid, Layout, is_consumable, lay_out, stored
@@ -32,16 +32,7 @@ FULL = PROFILES["full"]
 
 
 def messages(seed: int, count: int = 100) -> list[Message]:
-    chance = random.Random(seed)
-    return [
-        Message(
-            topic=f"Topic{chance.randrange(3)}",
-            queue_id=chance.randrange(2),
-            body=chance.randbytes(chance.choice([1, 60, 700])),
-            properties=b"KEYS\x01k%d\x02TAGS\x01Tag%d\x02" % (number, number % 3),
-        )
-        for number in range(count)
-    ]
+    return messages_of_six_queues(seed, count)
 
 
 def layout(start: int = 0) -> Layout:

@@ -28,6 +28,20 @@ class Damaged:
     """Changed in a few last bytes only, which no checksum covers."""
 
 
+def messages_of_six_queues(seed: int, count: int) -> list[Message]:
+    """Messages of three topics with two queues each, chosen by a seed."""
+    chance = random.Random(seed)
+    return [
+        Message(
+            topic=f"Topic{chance.randrange(3)}",
+            queue_id=chance.randrange(2),
+            body=chance.randbytes(chance.choice([1, 60, 700])),
+            properties=b"KEYS\x01k%d\x02TAGS\x01Tag%d\x02" % (number, number % 3),
+        )
+        for number in range(count)
+    ]
+
+
 def damage(laid: Laid, seed: int, kinds: tuple[str, ...] = ()) -> Damaged:
     """Damage a store."""
     chance = random.Random(seed)

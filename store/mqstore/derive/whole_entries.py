@@ -9,17 +9,19 @@ Reference: DLedgerMmapFileStore#recover; DLedgerCommitLog#dividedCommitlogOffset
 from collections.abc import Generator
 from typing import Final
 
-import numpy as np
-
 from mqstore.codec.entries import follow_entries
-from mqstore.codec.gather import RecordHeaders
-from mqstore.codec.walk import BLANK_RECORD, CUT
-from mqstore.derive.whole_records import Stretch, WholeRecords, count_whole, stretches_of
+from mqstore.codec.walk import Walked
+from mqstore.derive.whole_records import Chain, Stretch, WholeRecords
 from mqstore.format.dledger import ENTRY_MAGIC, HARD_ENTRY_BYTES
 
-_FIRST_BYTES: Final = 1 << 16
-_NEXT_BYTES: Final = 1 << 22
 _MAGIC_BYTES: Final = 4
+
+
+def _follow(data: bytes) -> Walked:
+    return follow_entries(data).walked
+
+
+_ENTRIES: Final = Chain(_follow, HARD_ENTRY_BYTES, _MAGIC_BYTES)
 
 
 class WholeEntries(WholeRecords):
@@ -29,19 +31,4 @@ class WholeEntries(WholeRecords):
         magic = int.from_bytes(self._file.read(_MAGIC_BYTES, position), "big", signed=True)
         if magic != ENTRY_MAGIC:
             return (yield from super()._follow(position))
-        window = _FIRST_BYTES
-        while True:
-            room = self._size - position
-            walked = follow_entries(self._file.read(min(window, room), position)).walked
-            headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
-            count = count_whole(headers)
-            yield from stretches_of(position, headers.take(np.arange(count)))
-            if count < len(headers):
-                return position + int(headers.starts[count])
-            position += walked.end
-            is_last = window >= room or (window >= HARD_ENTRY_BYTES and not walked.end)
-            if walked.why == BLANK_RECORD and self._closes(position, position + _MAGIC_BYTES):
-                return self._size
-            if walked.why != CUT or is_last:
-                return position
-            window = _NEXT_BYTES if walked.end and window >= _NEXT_BYTES else 4 * window
+        return (yield from self._follow_by(_ENTRIES, position))

@@ -10,7 +10,7 @@ one window of the file is bounded.
 Reference: CommitLog#checkMessageAndReturnSize.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -21,7 +21,7 @@ from mqstore.codec.bodies import broken_bodies
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.plausible import implausible
-from mqstore.codec.walk import BLANK_RECORD, CUT, follow, places_of_headers
+from mqstore.codec.walk import BLANK_RECORD, CUT, Walked, follow, places_of_headers
 from mqstore.files.read_file import ReadFile
 from mqstore.format.arrays import Int64s
 from mqstore.format.message import HARD_RECORD_BYTES, HEADERS, MIN_RECORD_BYTES
@@ -64,6 +64,22 @@ class Doubt:
     position: int
     length: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """How records of one kind lead to each other.
+
+    ``follow`` walks them from the first byte of a window, none is longer than ``hard_bytes``, and
+    the size of a blank record stands ``blank_size`` bytes behind its start.
+    """
+
+    follow: Callable[[bytes], Walked]
+    hard_bytes: int
+    blank_size: int
+
+
+_PLAIN: Final = Chain(follow, HARD_RECORD_BYTES, 0)
 
 
 class WholeRecords:
@@ -109,18 +125,21 @@ class WholeRecords:
 
     def _follow(self, position: int) -> Generator[Stretch, None, int]:
         """Yield records that follow each other; return where no whole one follows."""
+        return self._follow_by(_PLAIN, position)
+
+    def _follow_by(self, chain: Chain, position: int) -> Generator[Stretch, None, int]:
         window = _FIRST_WINDOW_BYTES
         while True:
             room = self._size - position
-            walked = follow(self._file.read(min(window, room), position))
+            walked = chain.follow(self._file.read(min(window, room), position))
             headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
             count = count_whole(headers)
             yield from stretches_of(position, headers.take(np.arange(count)))
             if count < len(headers):
                 return position + int(headers.starts[count])
             position += walked.end
-            is_last = window >= room or (window >= HARD_RECORD_BYTES and not walked.end)
-            if walked.why == BLANK_RECORD and self._closes(position, position):
+            is_last = window >= room or (window >= chain.hard_bytes and not walked.end)
+            if walked.why == BLANK_RECORD and self._closes(position, position + chain.blank_size):
                 return self._size
             if walked.why != CUT or is_last:
                 return position

@@ -169,7 +169,7 @@ def open_all(
         for root, name in zip(selection.roots, broker_names(selection), strict=True)
     ]
     named = selection.subscribe or selection.assign or ()
-    found = [ClusterBrokers(settings, named) for settings in clusters]
+    found = [ClusterBrokers(settings, named, selection.groups) for settings in clusters]
     return OpenStores(selection, stores, found, strict=strict)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.files.base.read_file import RemoteFolder
 from mqstore.files.objects.address import (
     FILE_SYSTEM,
@@ -170,7 +170,12 @@ def open_all(
     ]
     named = selection.subscribe or selection.assign or ()
     found = [ClusterBrokers(settings, named, selection.groups) for settings in clusters]
-    return OpenStores(selection, stores, found, strict=strict)
+    try:
+        return OpenStores(selection, stores, found, strict=strict)
+    except StoreError:
+        for one in (*stores, *found):
+            one.close()
+        raise
 
 
 def _open_store(root: str, selection: Selection) -> StoreOrigin:

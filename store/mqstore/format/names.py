@@ -13,6 +13,7 @@ CONSUME_QUEUE_EXT: Final = "consumequeue_ext"
 BATCH_CONSUME_QUEUE: Final = "batchconsumequeue"
 INDEX: Final = "index"
 CONFIG: Final = "config"
+KV_STORE: Final = "kvStore"  # RocksDB of the KV service of POP
 CHECKPOINT: Final = "checkpoint"
 ABORT: Final = "abort"
 LOCK: Final = "lock"

@@ -11,6 +11,8 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
+from mqstore.files.base.safe_open import exists, open_to_read
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.config.config_text import parse_object
 from mqstore.files.config.pop_files import PopFacts, pop_facts
@@ -21,8 +23,6 @@ from mqstore.files.config.rocksdb_config import (
     counter_of,
     newest_table,
 )
-from mqstore.files.safe_open import exists, open_to_read
-from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
 
 _LOG = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from mqstore.errors import CorruptConfigError, shown
-from mqstore.files.safe_open import exists
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.safe_open import exists
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.format import config, names
 from mqstore.format.pop import KvPops, OrderInfo
 
@@ -106,7 +106,8 @@ def _batch(entry: object) -> OrderInfo | None:
     first: int = differences[0]
     places = (first, *(first + one for one in differences[1:]))
     ascend = all(before < after for before, after in zip((-1, *places), places, strict=False))
-    shared = pop_ms + (_time(entry.get("i")) or 0)
+    invisible = entry.get("i")
+    shared = _time(pop_ms + invisible) if type(invisible) is int else pop_ms
     own = dict(_items(entry.get("ot")))
     times = [_time(own.get(str(place), shared)) for place in places]
     visible = tuple(time for time in times if time is not None)

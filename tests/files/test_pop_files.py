@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mqstore.files.base.store_dir import open_dir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.pop_files import PopFacts, order_infos
-from mqstore.files.base.store_dir import open_dir
 from mqstore.format.pop import KvPops, OrderInfo
 
 # As a broker of 5.5.0 wrote it, shorter.

@@ -88,10 +88,7 @@ class CheckpointLog:
 
     def open_offsets(self) -> OpenOffsets:
         """Return what no acknowledgement names, of the checkpoints that are not done."""
-        cells, keys, queues, places = (
-            np.frombuffer(c, np.int64) if len(c) else np.empty(0, np.int64)
-            for c in self._columns.values()
-        )
+        cells, keys, queues, places = (np.asarray(c) for c in self._columns.values())
         pops, visible = (np.array(column, np.int64) for column in self._times.values())
         ends = np.zeros(len(self._queues), np.int64)
         live = ~np.isin(cells, np.array(self._done, np.int64))

@@ -13,6 +13,7 @@ from live.conftest import PATIENT, QUICK
 from live.loopback import FakeCluster, json_answer
 from live.proxied import FakeProxy
 from live.real import slices
+from mqstore.check.cluster import examine_cluster
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
 from mqstore.live.origin.bounds import bounds, first_at, weigh
 from mqstore.live.origin.cluster_origin import ClusterBrokers
@@ -425,3 +426,47 @@ def test_errors_cross_processes(proxy: FakeProxy) -> None:
         assert isinstance(error, StoreError)
         assert replace(settings_of(proxy), endpoint="proxy").endpoint == "proxy"
     assert GET_MAX_OFFSET(topic="T", queueId=0).fields == {"topic": "T", "queueId": "0"}
+
+
+def examined(proxy: FakeProxy, **more: Any) -> list[tuple[str, str, str]]:
+    found = examine_cluster(settings_of(proxy, **more))
+    return [(one.severity, one.subject, one.found) for one in found]
+
+
+def test_the_doctor_says_what_a_proxy_serves_and_which_brokers_answer(proxy: FakeProxy) -> None:
+    proxy.fill("TBW102", 0)
+    proxy.fill("TBW102", 0, broker="broker-b")
+    found = examined(proxy, name_servers=(proxy.address, "127.0.0.1:1"), limits=QUICK)
+    assert [one[:2] for one in found] == [
+        ("OK", "Proxy"),
+        ("warning", "Proxy"),
+        ("OK", "TLS"),
+        ("OK", "Serves"),
+        ("OK", "Broker broker-a"),
+        ("OK", "Broker broker-b"),
+    ]
+    assert "no lists, keys, ids" in found[3][2]
+    proxy.is_silent = lambda request: request.get("extFields", {}).get("bname") == "broker-b"
+    found = examined(proxy, limits=QUICK, retry_timeout_ms=500)
+    assert [one[:2] for one in found[-2:]] == [
+        ("OK", "Broker broker-a"),
+        ("error", "Broker broker-b"),
+    ]
+
+
+def test_the_doctor_names_local_mode_and_a_refusal_of_acl(proxy: FakeProxy) -> None:
+    proxy.fill("TBW102", 0)
+    proxy.is_local = True
+    before = time.monotonic()
+    severity, subject, told = examined(proxy)[-1]
+    assert (severity, subject) == ("error", "Mode")
+    assert "local mode" in told
+    assert time.monotonic() - before < SOON_SECONDS
+    proxy.is_local = False
+    proxy.refusals = {105: (1, "username cannot be null.")}
+    severity, subject, told = examined(proxy)[-1]
+    assert (severity, subject) == ("error", "Credentials")
+    assert "MQLOG_ACCESS_DENIED" in told
+    proxy.refusals = {}
+    proxy.queues.clear()
+    assert examined(proxy)[-1][:2] == ("warning", "Routes")

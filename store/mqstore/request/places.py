@@ -173,8 +173,10 @@ def open_all(
     try:
         return OpenStores(selection, stores, found, strict=strict)
     except StoreError:
-        for one in (*stores, *found):
-            one.close()
+        for store in stores:
+            store.close()
+        for cluster in found:
+            cluster.close()
         raise
 
 

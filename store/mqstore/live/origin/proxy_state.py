@@ -58,8 +58,8 @@ class ProxyState(ClusterState):
             for queue_id in range(route.queues.get(self._broker, 0))
         ]
         for group in sorted(self._groups):
-            offsets = committed_by(self._cluster, self._broker, group, queues)
-            for (topic, queue_id), at in offsets.items():
+            committed = committed_by(self._cluster, self._broker, group, queues)
+            for (topic, queue_id), at in committed.items():
                 found.setdefault((topic, group), {})[queue_id] = at
         return found
 

@@ -28,9 +28,9 @@ _SERVED: Final = frozenset(
 _SMALL: Final = frozenset({14, 15, 29, 30, 31, 310, 320})
 """Those whose answers have a hundred bytes: several may be under way."""
 _ROUTE_CODE: Final = 105
-_LANES: Final = 4
+_LARGE_AT_A_TIME: Final = 4
 """Connections to each broker for answers that may be large, asked for one by one."""
-_MARK: Final = "MSG_REGION"
+_PROXYS_FIELD: Final = "MSG_REGION"
 _BROKER_NAME: Final = "bname"
 _SHORT_BROKER_NAME: Final = "n"
 PROBE_MS: Final = 3_000
@@ -69,7 +69,7 @@ def check_options(settings: ClusterSettings) -> None:
 
 def bears_mark(answer: Frame) -> bool:
     """Tell whether an answer is marked as a proxy marks each of its answers."""
-    return _MARK in answer.fields
+    return _PROXYS_FIELD in answer.fields
 
 
 def served(address: str, broker: str, request: Request) -> Request:
@@ -99,7 +99,7 @@ def lanes(
     large = [place for place in places if asked[place][1].code not in _SMALL]
     if small:
         yield broker, small[:IN_A_PIPELINE]
-    for number, place in enumerate(large[:_LANES]):
+    for number, place in enumerate(large[:_LARGE_AT_A_TIME]):
         yield f"{broker} {number}", [place]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -10,12 +10,14 @@ import pyarrow as pa
 from mqstore.codec.schema import check_columns, message_schema, resolve_columns
 from mqstore.errors import InvalidSchemaError
 from mqstore.options.grammar import did_you_mean
+from mqstore.read.log_directory import BY_LOG_WORD
+from mqstore.read.row_filter import RowFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 from mqstore.request.chosen_queues import in_partitions, message_slices, open_stores
 from mqstore.request.read_options import MESSAGES, ReadOptions
-from mqstore.request.tables import plan_table
+from mqstore.request.tables import TableWork, plan_table
 from mqstore.tables.catalog import CATALOG
 
 
@@ -46,12 +48,35 @@ class ReadPlan:
     options: ReadOptions
     slices: tuple[QueueSlice, ...] = ()
     """Of messages, not weighed and cut yet: a stream needs only the schema of this plan."""
-    parts: tuple[Work, ...] = ()
+    parts: tuple[TableWork, ...] = ()
     """Of a table."""
 
-    def work(self) -> Sequence[Work]:
-        """Return the work of each task; for messages it reads sizes from the ConsumeQueues."""
-        return self.parts or message_work(self.options, self.slices, self.columns)
+    def work(
+        self, columns: Sequence[str] | None = None, least: int | None = None
+    ) -> Sequence[Work]:
+        """Return the work of each task; for messages it reads sizes from the ConsumeQueues.
+
+        ``columns`` replace those of the plan. Messages are in ``least`` partitions or more, where
+        there are as many; None: as the options say.
+        """
+        names = self.columns if columns is None else tuple(columns)
+        if self.options.table != MESSAGES:
+            return [replace(part, columns=names) for part in self.parts]
+        options = self.options if least is None else replace(self.options, min_partitions=least)
+        return message_work(options, self.slices, names)
+
+    def count(self) -> int | None:
+        """Return the number of rows, if it can be told from the ends of queues; else None.
+
+        A filter has to look at messages, queues that were made from a log have gaps, and what a
+        table has is seen when it is read.
+        """
+        options = self.options
+        if options.table != MESSAGES or options.queues == BY_LOG_WORD:
+            return None
+        if options.on_corrupt == "skip" or RowFilter.of(options).columns:
+            return None
+        return sum(piece.end - piece.start for piece in self.slices)
 
 
 def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:

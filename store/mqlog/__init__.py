@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from mqlog.place import Place, open
     from mqlog.scan import Scan
     from mqlog.split import Split
-    from mqlog.writing import Written, write
+    from mqlog.writing import WriteResult, write
     from mqstore.errors import StoreError as MqlogError
 
-__all__ = ["MqlogError", "Place", "Scan", "Split", "Written", "__version__", "open", "write"]
+__all__ = ["MqlogError", "Place", "Scan", "Split", "WriteResult", "__version__", "open", "write"]
 
 _HOMES = {
     "MqlogError": "mqlog.errors",
     "Place": "mqlog.place",
     "Scan": "mqlog.scan",
     "Split": "mqlog.split",
-    "Written": "mqlog.writing",
+    "WriteResult": "mqlog.writing",
     "open": "mqlog.place",
     "write": "mqlog.writing",
 }

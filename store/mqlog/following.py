@@ -19,7 +19,7 @@ from mqstore.request.chosen_queues import open_stores, starting_progress, takes_
 from mqstore.request.plan import message_work, read_schema
 from mqstore.request.read_options import StreamOptions
 
-_LOOK_S: Final = 0.2  # Between two looks that find nothing.
+_WAIT_S: Final = 0.2  # Between two looks that find nothing.
 
 
 class Following:
@@ -54,7 +54,7 @@ class Following:
                 if end == self._at:
                     if self._timeout is not None and time.monotonic() - seen >= self._timeout:
                         return
-                    time.sleep(_LOOK_S)
+                    time.sleep(_WAIT_S)
                     continue
                 batch = self._read(end)
                 self._at = end

@@ -29,11 +29,11 @@ from mqstore.request.read import IN_READ
 from mqstore.request.read_options import STREAM_OPTIONS
 from mqstore.write.stage.settings import WRITE_OPTIONS
 
-_STEP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_MS: Final = timedelta(milliseconds=1)
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _JOINED: Final = {"columns": ",", "groups": ",", "tags": " || ", "subExpression": " || "}
 """Options that are lists in a grammar of their own, and what stands between their names."""
-_ALL: Final[tuple[Option, ...]] = tuple(
+DECLARED: Final[tuple[Option, ...]] = tuple(
     option
     for options in (IN_READ, STREAM_OPTIONS, WRITE_OPTIONS, SEND_OPTIONS)
     for option in options.values()
@@ -42,22 +42,20 @@ _ALL: Final[tuple[Option, ...]] = tuple(
 
 def keyword(option: str) -> str:
     """Return the keyword of an option: ``maxBytesPerPartition`` is ``max_bytes_per_partition``."""
-    return _STEP.sub("_", option.removesuffix(".*")).lower()
+    return _HUMP.sub("_", option.removesuffix(".*")).lower()
 
 
-_NAMES: Final = {
-    keyword(name): name for option in _ALL for name in (option.name, option.alias) if name
+_BY_KEYWORD: Final = {
+    keyword(name): name for option in DECLARED for name in (option.name, option.alias) if name
 }
-_WORDS: Final = {name: word for word, name in _NAMES.items() if word != name} | {
+_IN_PYTHON_WORDS: Final = {name: word for word, name in _BY_KEYWORD.items() if word != name} | {
     "checkpointLocation": "position",
     "spark.readStream": "follow",
     "spark.read": "scan",
     "df.write": "write",
 }
-_IN_TEXT: Final = re.compile(
-    rf"(?<![\w.])({'|'.join(sorted(map(re.escape, _WORDS), key=len, reverse=True))})(?![\w.]*\w)"
-    r"(=true|=false)?"
-)
+_ANY_OF_THEM: Final = "|".join(sorted(map(re.escape, _IN_PYTHON_WORDS), key=len, reverse=True))
+_IN_TEXT: Final = re.compile(rf"(?<![\w.])({_ANY_OF_THEM})(?![\w.]*\w)(=true|=false)?")
 
 
 def texts(keywords: Mapping[str, object]) -> dict[str, str]:
@@ -68,9 +66,9 @@ def texts(keywords: Mapping[str, object]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for word, value in keywords.items():
-        name = _NAMES.get(word)
+        name = _BY_KEYWORD.get(word)
         if name is None:
-            meant = next((k for k, n in _NAMES.items() if n.lower() == word.lower()), None)
+            meant = next((k for k, n in _BY_KEYWORD.items() if n.lower() == word.lower()), None)
             if meant is not None:
                 expected = f"the keyword is {meant}"
                 raise InvalidOptionError(meant, word, expected)
@@ -106,7 +104,7 @@ def _scalar(option: str, value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, timedelta):
-        return f"{value // _MS}ms"
+        return f"{value // _MILLISECOND}ms"
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     if isinstance(value, str):
@@ -148,4 +146,4 @@ def _reword(error: StoreError) -> None:
 
 
 def _in_python(found: re.Match[str]) -> str:
-    return _WORDS[found[1]] + (found[2] or "").replace("t", "T", 1).replace("=f", "=F")
+    return _IN_PYTHON_WORDS[found[1]] + (found[2] or "").replace("t", "T", 1).replace("=f", "=F")

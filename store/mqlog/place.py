@@ -21,14 +21,14 @@ from mqstore.request.stream import refused_in_stream, stream_options
 from mqstore.tables.catalog import CATALOG
 from mqstore.write.stage.settings import WRITE_OPTIONS
 
-_OF_PLACES: Final = {*OF_STORES, *(one.name for one in (*LIVE.values(), *OBJECTS.values()))}
-_REFUSED: Final = (
+_OF_A_PLACE: Final = {*OF_STORES, *(one.name for one in (*LIVE.values(), *OBJECTS.values()))}
+_NOT_FOR_SCAN: Final = (
     refusals((one.name for one in STREAM_OPTIONS.values()), "is for follow")
     | refusals((one.name for one in WRITE_OPTIONS.values()), "is for write")
     | refusals(["topic"], "is for write: name the topic as the first argument")
 )
-_REFUSED_IN_FOLLOW: Final = (
-    _REFUSED
+_NOT_FOR_FOLLOW: Final = (
+    _NOT_FOR_SCAN
     | refused_in_stream(
         ends="is for scan: what is followed has no end; timeout=0 stops at the messages stored now",
         from_log="is for scan: follow reads the ConsumeQueues that a broker appends to",
@@ -60,7 +60,7 @@ def _texts_of_place(paths: Sequence[str], options: Mapping[str, Any]) -> dict[st
             raise InvalidOptionError("path", path, expected)
     found = texts(options)
     other = {one.name.lower(): one.name for one in READ_OPTIONS.values()}
-    for name in found.keys() & {n for n, known in other.items() if known not in _OF_PLACES}:
+    for name in found.keys() & {n for n, known in other.items() if known not in _OF_A_PLACE}:
         expected = "says what is read of a place: give it to scan, table or follow"
         raise InvalidOptionError(other[name], found[name], expected)
     return found
@@ -74,7 +74,7 @@ class Place:
     def __init__(self, paths: tuple[str, ...], own: Mapping[str, str]) -> None:
         self._paths = paths
         self._texts = dict(own)
-        read_options(paths, self._texts, _REFUSED)  # Refuses what it does not take.
+        read_options(paths, self._texts, _NOT_FOR_SCAN)  # Refuses what it does not take.
 
     def scan(self, topic: str | Sequence[str] | None = None, /, **options: Any) -> Scan:
         """Return a read of messages: of one topic, of several, or of all but RocketMQ's own.
@@ -143,14 +143,14 @@ class Place:
 
         with in_keywords():
             own = self._named(topic, options)
-            found = stream_options(self._paths, own, _REFUSED_IN_FOLLOW)
+            found = stream_options(self._paths, own, _NOT_FOR_FOLLOW)
             return Following(found, position, timeout).batches()
 
     def _options(self, topic: object, table: str, options: Mapping[str, Any]) -> ReadOptions:
         own = self._named(topic, options)
         if "table" in own:
             raise InvalidOptionError("table", own["table"], "is read with table(…)")
-        return read_options(self._paths, {**own, "table": table}, _REFUSED)
+        return read_options(self._paths, {**own, "table": table}, _NOT_FOR_SCAN)
 
     def _named(self, topic: object, options: Mapping[str, Any]) -> dict[str, str]:
         own = {**self._texts, **texts(options)}

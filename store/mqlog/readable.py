@@ -11,7 +11,6 @@ from mqlog.keywords import in_keywords
 from mqstore.request.plan import Work
 
 if TYPE_CHECKING:
-    import pandas as pd  # noqa: TID251 - what to_pandas returns
     import polars as pl
 
 
@@ -33,7 +32,7 @@ class Readable:
         """Return all rows in memory. Raises as ``to_reader``."""
         return self.to_reader().read_all()
 
-    def to_pandas(self, **options: Any) -> "pd.DataFrame":
+    def to_pandas(self, **options: Any) -> Any:
         """Return all rows as a DataFrame of pandas; ``options`` are those of pyarrow's to_pandas.
 
         Raises as ``to_reader``, and MqlogError where pandas is not installed.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _CHEAP: Final = "queueOffset"
-_SHOWN_NAMES: Final = 8
+_SHOWN_COLUMNS: Final = 8
 _ONE_AHEAD: Final = 1  # Batches that Arrow reads before they are asked for.
 
 
@@ -36,7 +36,7 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
     """
 
     def __init__(self, options: ReadOptions, schema: pa.Schema, pinned: "_Pin") -> None:
-        vars(self).update(_options=options, _schema=schema, _pin=pinned)
+        self.__dict__.update(_options=options, _schema=schema, _pin=pinned)
 
     @classmethod
     def _of(cls, options: ReadOptions) -> Self:
@@ -227,5 +227,5 @@ def _address(cluster: ClusterSettings) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     found = [shown(name) for name in names]
-    more = f" and {len(found) - _SHOWN_NAMES} more" if len(found) > _SHOWN_NAMES else ""
-    return ", ".join(found[:_SHOWN_NAMES]) + more
+    more = f" and {len(found) - _SHOWN_COLUMNS} more" if len(found) > _SHOWN_COLUMNS else ""
+    return ", ".join(found[:_SHOWN_COLUMNS]) + more

@@ -32,7 +32,7 @@ _NOT_A_FRAME: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """What a write did: messages that it added, and rows that ``on_invalid`` left out.
 
     ``is_repeated`` tells that a write of that ``txn_app_id`` and ``txn_version`` had been done
@@ -44,7 +44,7 @@ class Written:
     is_repeated: bool
 
 
-def write(data: Any, path: str | PathLike[str], /, **options: Any) -> Written:
+def write(data: Any, path: str | PathLike[str], /, **options: Any) -> WriteResult:
     """Append rows to the store at ``path``, all of them or none, or send them to a cluster.
 
     ``data`` is a table, a reader or a batch of pyarrow, a DataFrame of pandas or Polars, a relation
@@ -65,7 +65,7 @@ def write(data: Any, path: str | PathLike[str], /, **options: Any) -> Written:
         return _to_cluster(settings, rows)
 
 
-def _to_store(settings: WriteSettings, rows: pa.RecordBatchReader) -> Written:
+def _to_store(settings: WriteSettings, rows: pa.RecordBatchReader) -> WriteResult:
     job = prepare(settings, rows.schema)
     manifests: list[Manifest] = []
     try:
@@ -74,10 +74,10 @@ def _to_store(settings: WriteSettings, rows: pa.RecordBatchReader) -> Written:
         abort(job, manifests)
         raise
     done = commit(job, manifests)
-    return Written(done.messages, done.skipped, done.is_repeated)
+    return WriteResult(done.messages, done.skipped, done.is_repeated)
 
 
-def _to_cluster(settings: SendSettings, rows: pa.RecordBatchReader) -> Written:
+def _to_cluster(settings: SendSettings, rows: pa.RecordBatchReader) -> WriteResult:
     job = prepare_to_send(settings, rows.schema)
     run = hand_on if settings.delivery == EXACTLY_ONCE else send
     reports: list[SendReport] = []
@@ -88,7 +88,7 @@ def _to_cluster(settings: SendSettings, rows: pa.RecordBatchReader) -> Written:
         withdraw(job, reports)
         raise
     skipped = sum(report.skipped for report in reports)
-    return Written(done.counts.messages, skipped, done.is_repeated)
+    return WriteResult(done.counts.messages, skipped, done.is_repeated)
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import mqlog
 from mqlog import errors
-from mqlog.keywords import _ALL, keyword, text_of, texts
+from mqlog.keywords import DECLARED, keyword, text_of, texts
 from mqstore.errors import StoreError
 from mqstore.options import grammar
 
@@ -33,7 +33,7 @@ def test_a_keyword_is_the_option_in_snake_case(name: str, word: str) -> None:
 
 
 def test_every_option_has_a_keyword_of_its_own() -> None:
-    names = {option.name for option in _ALL}
+    names = {option.name for option in DECLARED}
 
     assert len({keyword(name) for name in names}) == len(names)
     assert all(keyword(name).isidentifier() for name in names)

@@ -54,7 +54,7 @@ def test_a_frame_of_any_library_is_written(
     done = mqlog.write(FRAMES[kind](), root, create_store=True, partitioner="single")
 
     scan = mqlog.open(root).scan("T", columns=["body", "tags", "keys"])
-    assert done == mqlog.Written(messages=2, skipped=0, is_repeated=False)
+    assert done == mqlog.WriteResult(messages=2, skipped=0, is_repeated=False)
     assert scan.to_table().to_pylist() == [
         {"body": b"one", "tags": "A", "keys": "k1 k2"},
         {"body": b"two", "tags": None, "keys": None},

@@ -416,3 +416,10 @@ def test_an_option_that_a_table_would_ignore_is_refused(
     done = run("table", "index", golden_550, *words)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert told in done.err
+
+
+def test_traces_are_a_table_that_keys_narrow(run: Run, tmp_path: Path) -> None:
+    root = goldens.unpack("5.5.0-traces", tmp_path)
+    found = run("table", "traces", root, "--json", "-o", "keys=t5").rows
+    assert [row["event"] for row in found].count("SubAfter") == 4
+    assert "SubBefore" in run("table", "traces", root).out

@@ -24,7 +24,7 @@ from mqstore.tables.catalog import CATALOG
 
 MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
-_OF_TABLES: Final = frozenset({"groups", "subscriptions", "lagMode", "byTag"})
+_OF_TABLES: Final = frozenset({"groups", "subscriptions", "lagMode", "byTag", "traceTopic"})
 """The options that a read of messages does not take."""
 MAX_PARTITIONS: Final = 100_000
 
@@ -151,6 +151,7 @@ class ReadOptions(ScanOptions):
     )
     lag_mode: str = option("lagMode", one_of(*LAG_MODES), EXACT)
     by_tag: bool = option("byTag", grammar.boolean, False)
+    trace_topic: str | None = option("traceTopic", any_text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from mqstore.tables import (
     scheduled,
     store,
     tags,
+    traces,
     verify,
 )
 from mqstore.tables.table import Table
@@ -25,6 +26,7 @@ _IN_ORDER: Final = (
     scheduled.SCHEDULED,
     half_messages.HALF_MESSAGES,
     retries.RETRIES,
+    traces.TRACES,
     commits.COMMITS,
     files.FILES,
     index.INDEX_ENTRIES,

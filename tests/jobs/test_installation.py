@@ -13,11 +13,11 @@ import pytest
 
 from mqlog_jobs import installation
 from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING
-from support import environments
+from support import linked_python
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ("pyspark", "numpy", "pandas", "pyarrow")
-SMALL = environments.SMALL
+SMALL = linked_python.SMALL
 SPARK = "pip install 'pyspark>=4.0,<5' 'pandas>=2.2,<3'"
 COMMAND = "from mqlog_jobs.cli import main; main()"
 READ = """
@@ -36,9 +36,9 @@ def environment(tmp_path: Path) -> Environment:
     """Make one with these distributions only, linked from this one, and this mqlog."""
 
     def made(*names: str) -> Path:
-        python = environments.linked(tmp_path / "environment", *names)
+        python = linked_python.linked(tmp_path / "environment", *names)
         rooms = [f"{ROOT / top}\n" for top in ("store", "connector", "jobs")]
-        (environments.packages(python) / "mqlog.pth").write_text("".join(rooms))
+        (linked_python.packages(python) / "mqlog.pth").write_text("".join(rooms))
         return python
 
     return made
@@ -107,7 +107,7 @@ def test_doctor_runs_with_the_standard_library_alone(environment: Environment) -
 
 def test_a_package_that_lacks_its_own_is_no_traceback(environment: Environment) -> None:
     python = environment(*CLUSTER, "typer")
-    (environments.packages(python) / "markdown_it").unlink()
+    (linked_python.packages(python) / "markdown_it").unlink()
     done = ended(python, COMMAND, "topics", "--help")
 
     assert done.returncode == 2

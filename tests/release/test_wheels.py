@@ -12,7 +12,7 @@ import pytest
 
 from mqstore.native import compiling
 from release import checks, wheels
-from support import environments, soak
+from support import linked_python, soak
 
 ROOT = Path(__file__).parents[2]
 LINUX = "manylinux_2_17_x86_64.manylinux2014_x86_64"
@@ -148,7 +148,7 @@ def test_without_a_compiler_a_fresh_environment_has_compiled_kernels(
     made: list[Path], tmp_path: Path, golden_550: Path
 ) -> None:
     """pip itself chooses the wheel; home and PATH are empty."""
-    python = environments.linked(tmp_path / "environment", *environments.SMALL)
+    python = linked_python.linked(tmp_path / "environment", *linked_python.SMALL)
     into = ["install", "--quiet", "--no-index", "--no-deps", "--find-links", str(made[0].parent)]
     pip = [sys.executable, "-m", "pip", "--python", str(python), *into, "mqlog"]
     subprocess.run(pip, check=True, timeout=120)
@@ -160,5 +160,5 @@ def test_without_a_compiler_a_fresh_environment_has_compiled_kernels(
 
     first, *rows = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
-    assert first.startswith(f"c {environments.packages(python)}")
+    assert first.startswith(f"c {linked_python.packages(python)}")
     assert rows

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
+from mqstore.request.plan import ReadPlan, plan_read, read_schema
 from mqstore.tables.catalog import CATALOG
-from pyspark_mqlog.batch_reader import ReadPlan, plan_read
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import conform, read_schema, to_arrow, to_struct
+from pyspark_mqlog.schema import conform, to_arrow, to_struct
 from support import expectations, goldens
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out

@@ -47,5 +47,7 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         on_corrupt=options.on_corrupt,
         cores=cores(),
         trace_topic=options.trace_topic,
+        by_queue=options.by_queue,
+        interval_ms=options.interval_ms,
     )
     return [TableWork(part, tuple(columns)) for part in CATALOG[options.table].plan(request)]

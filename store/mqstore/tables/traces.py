@@ -71,7 +71,7 @@ SCHEMA: Final = schema(COLUMNS)
 
 _DAMAGED: Final = TraceEntry(event="UNKNOWN", fields=0, problem="the body cannot be read")
 _BATCH_BYTES: Final = 8 << 20
-_OF_MESSAGE: Final = ("queueId", "queueOffset", "storeTimestamp", "bornHost", "body")
+_TRACE_COLUMNS: Final = ("queueId", "queueOffset", "storeTimestamp", "bornHost", "body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def entries(
 
     Raises what a scan raises; what a text has is never an error.
     """
-    settings = ScanSettings(columns=_OF_MESSAGE, keys=keys, on_corrupt=on_corrupt)
+    settings = ScanSettings(columns=_TRACE_COLUMNS, keys=keys, on_corrupt=on_corrupt)
     wanted = frozenset(keys)
     for found in scan([piece], settings):
         stored = found["storeTimestamp"].cast(pa.int64())

@@ -122,12 +122,11 @@ class CommitLog:
         if read_mode not in READ_MODES:
             raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
         self._folder = folders[0] if folders else Directory("")
-        self._is_far = any(folder.is_remote for folder in folders)
+        self._is_far = self._folder.is_remote
         self.block_bytes = _FAR_BLOCK_BYTES if self._is_far else _BLOCK_BYTES
         """How many bytes to read at a time: a cache's worth, or what one request is worth."""
-        self._mapped = read_mode == "mmap" and not any(
-            f.is_remote or is_remote(f.name) for f in folders
-        )
+        is_near = not (self._is_far or any(is_remote(folder.name) for folder in folders))
+        self._mapped = read_mode == "mmap" and is_near
         self.files = MappedFileQueue.list(folders)
         self._starts = np.array([file.start for file in self.files.files], np.int64)
         self._ends = np.array([file.end for file in self.files.files], np.int64)
@@ -322,9 +321,8 @@ class CommitLog:
     def _opened_at(self, physical_offset: int) -> tuple[ReadFile | None, int, int]:
         """Return the file that holds a place, the position in it, and the bytes from there on."""
         index = int(np.searchsorted(self._starts, physical_offset, side="right")) - 1
-        if index < 0 or physical_offset >= self._ends[index]:
+        if index < 0 or physical_offset >= (file := self.files.files[index]).end:
             return None, 0, 0
-        file = self.files.files[index]
         return self._opened(index), physical_offset - file.start, file.end - physical_offset
 
     def _opened(self, index: int) -> ReadFile:

@@ -14,6 +14,7 @@ from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.config.config_text import parse_object
+from mqstore.files.config.pop_files import PopFacts, pop_facts
 from mqstore.files.config.rocksdb_config import (
     TABLE_KEY,
     TABLE_OF,
@@ -144,6 +145,10 @@ class BrokerConfig:
         """
         document, _ = self._offset_tables(config.CONSUMER_OFFSET)
         return _by_group(_table(document, "pullOffsetTable"))
+
+    def pop_facts(self) -> PopFacts:
+        """Return what the broker keeps of POP groups. Raises UnsafePathError."""
+        return pop_facts(self)
 
     def is_before_5(self) -> bool:
         """Tell whether a broker of 4.x wrote topics.json.

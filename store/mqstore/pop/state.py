@@ -77,9 +77,9 @@ class PopQueue:
         return PopStanding(begin, high - begin, len(open_) - due, due, again, expired, open_)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PopStanding:
-    """Numbers of messages held: never popped, in flight, due to be delivered again.
+    """Numbers of messages held: never popped, in flight, due to be delivered again. Pickles.
 
     ``begin`` is the first offset never popped, ``redelivered`` what a broker that started on
     these files would pop again; ``open`` are the offsets before ``begin`` that are not

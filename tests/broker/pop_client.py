@@ -58,10 +58,18 @@ class PopClient:
         """Send a message whose UNIQ_KEY and KEYS are its body."""
         its = {"KEYS": body, "UNIQ_KEY": body, "WAIT": "true", **properties}
         text = "\x02".join(f"{name}\x01{value}" for name, value in its.items())
-        fields = dict(a="PG", b=topic, c="TBW102", d=queues, e=queue_id, f=0, h=0, i=text, j=0)
-        answer = self._ask(
-            SEND_MESSAGE_V2, body.encode(), g=_now(), k="false", m="false", **fields
-        )
+        fields = {
+            "a": "PG",
+            "b": topic,
+            "c": "TBW102",
+            "d": queues,
+            "e": queue_id,
+            "f": 0,
+            "h": 0,
+            "i": text,
+            "j": 0,
+        }
+        answer = self._ask(SEND_MESSAGE_V2, body.encode(), g=_now(), k="false", m="false", **fields)
         assert answer["code"] == 0, answer
 
     def pop(
@@ -105,7 +113,7 @@ class PopClient:
 
     def _ask(self, code: int, data: bytes = b"", **fields: object) -> dict[str, Any]:
         number = next(self._numbers)
-        head = dict(code=code, flag=0, language="JAVA", opaque=number, version=500)
+        head = {"code": code, "flag": 0, "language": "JAVA", "opaque": number, "version": 500}
         head |= {"serializeTypeCurrentRPC": "JSON"}
         head |= {"extFields": {name: str(value) for name, value in fields.items()}}
         header = json.dumps(head).encode()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.harness import BROKER_NAME, Broker, Cluster
+from broker.harness import BROKER_NAME, Cluster
 from broker.pop_client import PopClient, Popped, pop_client
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.backlog.plan import BacklogItem

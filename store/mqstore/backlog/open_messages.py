@@ -17,7 +17,7 @@ from mqstore.format.arrays import Int64s, Mask, Span
 from mqstore.read.source import RecordSource
 from mqstore.read.units import UnitBatch
 
-_GAP: Final = 1_024
+_READ_OVER: Final = 1_024
 """Units between two open messages that are read with them: less than a request costs."""
 
 _Sums: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s]
@@ -57,7 +57,7 @@ class OpenMessages:
         """Return ranges of queue offsets that have all places, and not much else."""
         if not len(self.places):
             return []
-        begins = np.flatnonzero(np.diff(self.places, prepend=-_GAP - 1) > _GAP)
+        begins = np.flatnonzero(np.diff(self.places, prepend=-_READ_OVER - 1) > _READ_OVER)
         ends = np.append(begins[1:], len(self.places)) - 1
         spans = zip(self.places[begins].tolist(), self.places[ends].tolist(), strict=True)
         return [(start, last + 1) for start, last in spans]

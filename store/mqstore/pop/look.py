@@ -45,14 +45,14 @@ from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 SLACK_MS: Final = 300_000
 """So much older than the newest that was delivered, checkpoints are still looked at."""
 _POP_EXPRESSION: Final = " || ".join(POP_TAGS)
-_COLUMNS: Final = ("tags", "storeTimestamp", "queueOffset", "properties", "body")
-_RUN_GAP: Final = 64
+_POP_COLUMNS: Final = ("tags", "storeTimestamp", "queueOffset", "properties", "body")
+_RUN_OVER: Final = 64
 _GroupTest: TypeAlias = Callable[[str], object]
 _Kept = TypeVar("_Kept")
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _PopLook:
     """One look at one broker; ``groups`` chooses the groups whose messages are kept."""
 
     source: BoundsSource
@@ -112,7 +112,7 @@ class _Look:
                 self._note(batch)
 
     def _scanned(
-        self, ranges: Sequence[tuple[QueueBounds, int, int]], columns: Sequence[str] = _COLUMNS
+        self, ranges: Sequence[tuple[QueueBounds, int, int]], columns: Sequence[str] = _POP_COLUMNS
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records of POP; what is damaged, or expires meanwhile, is left out."""
         settings = ScanSettings(
@@ -163,7 +163,7 @@ def pop_state(
     """
     config = source.config
     committed = config.consumer_offsets()
-    look = _Look(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option), set())
+    look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option), set())
     look.read(committed)
     opened = look.log.open_offsets()
     opened = _without_revived(source, snapshot, opened, as_of_ms=snapshot.taken_ms)
@@ -250,7 +250,7 @@ def _keys(snapshot: Snapshot, queue: QueueBounds, places: Int64s) -> Iterator[tu
     held = places[(places >= queue.low) & (places < queue.high)]
     if not len(held):
         return
-    first = np.flatnonzero(np.diff(held, prepend=held[0] - _RUN_GAP - 1) > _RUN_GAP)
+    first = np.flatnonzero(np.diff(held, prepend=held[0] - _RUN_OVER - 1) > _RUN_OVER)
     last = np.append(first[1:], len(held)) - 1
     runs = [(int(held[a]), int(held[b]) + 1) for a, b in zip(first, last, strict=True)]
     wanted = set(held.tolist())

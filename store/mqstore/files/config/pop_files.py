@@ -35,12 +35,14 @@ class PopFacts:
     """What one broker keeps of POP, by (topic, group).
 
     ``order_info`` None: the broker does not tell. ``kv`` None: it has entries of the KV service,
-    and they cannot be read from here.
+    and they cannot be read from here. ``is_buffered``: checkpoints and acknowledgements of the
+    last seconds may be in the broker's memory alone.
     """
 
     order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]] | None = field(default_factory=dict)
     modes: frozenset[TopicGroup] = frozenset()
     kv: KvPops | None = field(default_factory=KvPops)
+    is_buffered: bool = False
 
 
 class _Files(Protocol):

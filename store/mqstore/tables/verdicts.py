@@ -201,8 +201,8 @@ def _planned(request: TableRequest) -> list[VerdictsPart]:
         end = ends.get((item.topic, item.queue_id))
         if end is not None:
             place = item.broker_name, item.topic, item.queue_id
-            offset = committed.get((item.topic, item.group), {}).get(item.queue_id)
-            looks[item.group, place] = Look(offset, *end)
+            consumer_offset = committed.get((item.topic, item.group), {}).get(item.queue_id)
+            looks[item.group, place] = Look(consumer_offset, *end)
     snapshots = request.stores.held_of(lambda _: True)
     pairs = list(zip(request.stores.sources, snapshots, strict=True))
     aside = _aside(pairs, request, {item.group for item in items})
@@ -230,8 +230,8 @@ def _first_look(request: TableRequest) -> dict[str, tuple[_Offsets, _Ends]]:
     Event().wait(request.look_again_ms / 1000)
     ms = round((time.monotonic() - start) * 1000)
     return {
-        name: (offsets, {(q.topic, q.queue_id): (q.high, ms) for q in queues})
-        for name, offsets, queues in found
+        name: (committed, {(q.topic, q.queue_id): (q.high, ms) for q in queues})
+        for name, committed, queues in found
     }
 
 

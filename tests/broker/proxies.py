@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from broker.harness import BOOT_SECONDS, LOGBACK, LOOPBACK
+from broker.harness import BOOT_SECONDS, LOGBACK, LOOPBACK, write_properties
 from broker.jvm import OPEN_MODULES, SMALL, Jvm
 from broker.ports import free_ports
 from broker.toolchain import Toolchain
@@ -49,11 +49,16 @@ class Proxy:
 
 @contextmanager
 def running(
-    toolchain: Toolchain, name_server: str, home: Path, port: int | None = None, **more: Any
+    toolchain: Toolchain,
+    name_server: str,
+    home: Path,
+    port: int | None = None,
+    broker: Mapping[str, str] | None = None,
 ) -> Iterator[Proxy]:
-    """Run a proxy in cluster mode for a name server; it is killed if the body left it running.
+    """Run a proxy for a name server; it is killed if the body left it running.
 
-    ``more`` are settings of its rmq-proxy.json. A JvmError carries its log when it does not boot.
+    In cluster mode, or in local mode with a ``broker`` of these settings (broker.conf's keys) in
+    its process. A JvmError carries its log when it does not boot.
     """
     port = port or free_ports(0)
     name = f"proxy-{port}-{time.monotonic_ns()}"
@@ -67,10 +72,9 @@ def running(
         "namesrvAddr": name_server,
         "remotingListenPort": port,
         "grpcServerPort": free_ports(0),
-        "proxyMode": "cluster",
+        "proxyMode": "cluster" if broker is None else "local",
         "remotingAccessAddr": LOOPBACK,
         "localServeAddr": LOOPBACK,
-        **more,
     }
     conf = home / "conf" / "rmq-proxy.json"
     conf.write_text(json.dumps(settings))
@@ -89,6 +93,11 @@ def running(
         "-pc",
         str(conf),
     ]
+    if broker is not None:
+        path = write_properties(
+            home / "conf" / "broker.conf", {"namesrvAddr": name_server, **broker}
+        )
+        command += ["-bc", str(path)]
     with Jvm(command, home, name, talks=False) as jvm:
         jvm.wait_for(READY, BOOT_SECONDS)
         yield Proxy(jvm, f"{LOOPBACK}:{port}")

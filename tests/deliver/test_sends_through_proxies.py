@@ -5,6 +5,9 @@ and started again meanwhile.
 """
 
 import hashlib
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -298,3 +301,32 @@ def test_the_only_proxy_is_waited_for_while_it_is_started_again(front: Front) ->
         front.start(1)
         found += full_rows(list(parts))
     assert Counter(row["body"] for row in found) == Counter(bodies)
+
+
+def command(*words: str) -> dict[str, Any]:
+    """Run mqlog, which prints an object."""
+    done = subprocess.run(
+        [sys.executable, "-c", direct.CLI, *words, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_command_replays_once_from_one_proxy_to_the_other(front: Front) -> None:
+    source, target = front.make("Played"), front.make("Replayed")
+    bodies, (here, there) = wanted(200), [f"rocketmq://{one}" for one in front.addresses]
+    job = prepare(SendSettings(cluster=front.settings(), topic=source), part_of(bodies).schema)
+    send(job, [part_of(bodies)], partition=0, attempt=1)
+    front.live.broker.wait_for(source, len(bodies))
+    words = ("replay", here, there, "--topic", source, "--to", target)
+    assert command(*words)["messages"] == len(bodies)
+    again = command(*words)
+    assert (again["messages"], again["before"]) == (0, len(bodies))
+    assert digests(bodies) == Counter(row["bodySha1"] for row in held(front, target))
+    with pytest.raises(AssertionError, match=f"{source} would have each of them twice"):
+        command("replay", here, there, "--topic", source)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from jobs.command import Run
+from jobs.conftest import run
 from live.conftest import PATIENT, QUICK
 from live.loopback import FakeCluster, json_answer
 from live.proxied import FakeProxy
@@ -38,6 +40,7 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
 from mqstore.request.places import open_all
 
+__all__ = ["run"]
 Connect = Callable[..., Cluster]
 TOPIC = "T"
 SOON_SECONDS = 5.0
@@ -218,7 +221,7 @@ def test_silence_that_does_not_end_is_an_error_by_name_in_time(
     proxy.fill(TOPIC, 500)
     proxy.is_silent = lambda request: request["code"] == code
     before = time.monotonic()
-    with pytest.raises(BrokerTimeoutError, match=r"broker-a at 127.*no answer in 0.5 s"):
+    with pytest.raises(BrokerTimeoutError, match=r"broker-a through 127.*no answer in 0.5 s"):
         bodies(connect(limits=QUICK, retry_timeout_ms=1_000))
     assert time.monotonic() - before < 30
 
@@ -419,6 +422,26 @@ def test_a_tail_goes_away_with_its_proxy_and_comes_back(proxy: FakeProxy) -> Non
             tail.look(at_once=True)
             assert tail.away is not None
             assert dict(tail.look()) == {(TOPIC, 0): (0, 50)}
+
+
+def test_the_command_shows_named_topics_and_groups(proxy: FakeProxy, run: Run) -> None:
+    proxy.fill(TOPIC, 50)
+    proxy.fill("%RETRY%G", 3)
+    proxy.committed = {(TOPIC, "G", 0): 20}
+    place = f"rocketmq://{proxy.address}"
+    rows = run("backlog", place, "--topic", TOPIC, "--group", "G", "--json").rows
+    assert [(row["topic"], row["lag"], row["consumerOffset"]) for row in rows] == [(TOPIC, 30, 20)]
+    rows = run("top", place, "--topic", TOPIC, "--group", "G", "--json", "--interval", "100ms").rows
+    assert [(row["group"], row["topic"], row["lag"]) for row in rows] == [("G", TOPIC, 30)]
+    rows = run("cat", place, TOPIC, "-n", "2", "--json").rows
+    assert len(rows) == 2
+    rows = run("retries", place, "--group", "G", "--json").rows
+    assert len(rows) == 3
+    done = run("groups", place, "--json")
+    assert done.code != 0
+    assert "lists no topics and no groups" in done.err
+    done = run("scheduled", place, "--topic", TOPIC, "--json")
+    assert "MQLOG_NOT_SERVED_BY_PROXY" in done.err
 
 
 def test_errors_cross_processes(proxy: FakeProxy) -> None:

@@ -4,25 +4,33 @@ The ports of the broker and of the name server are closed to our client. The tes
 ``test_reads_of_brokers`` run again, as far as a proxy serves what they ask for.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker import proxies
-from broker.harness import BROKER_NAME, LOOPBACK
+from broker.harness import BROKER_NAME, LOOPBACK, SETTINGS, SMALL_FILES
 from broker.harness import Cluster as Servers
 from broker.ports import free_ports
 from broker.reading import by_queue, columns
 from broker.toolchain import Toolchain
 from live import test_reads_of_brokers as direct
-from live.real import ALL_COLUMNS, NAMES, Live, full_rows, recorded
+from live.real import ALL_COLUMNS, NAMES, Live, full_rows, recorded, slices
+from mqstore.check.cluster import examine_cluster
 from mqstore.errors import UnknownTopicError
+from mqstore.live.origin.bounds import bounds
 from mqstore.live.origin.groups import committed_by
+from mqstore.live.origin.pull import PullReader
 from mqstore.live.origin.state import SOURCE
 from mqstore.live.remoting import connection
-from mqstore.live.remoting.errors import NotServedError
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import LocalModeError, NotServedError
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.sockets import connected
 from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.scan import scan
@@ -30,6 +38,7 @@ from mqstore.read.selection import Selection
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
 from mqstore.request.places import open_all
+from support import soak
 
 pytestmark = [
     pytest.mark.broker,
@@ -121,3 +130,52 @@ def test_a_planned_read_of_named_topics_and_groups_is_that_of_the_directory(live
     assert sorted((row["topic"], row["body"]) for row in found) == sorted(expected)
     assert {one.source for one in committed.values()} == {SOURCE}
     assert (NAMES.topic, NAMES.push_group) in committed
+
+
+def test_a_proxy_in_local_mode_is_named_within_five_seconds(
+    cluster: Servers, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """Its own broker is in its process, under another name."""
+    store, port = tmp_path / "store", free_ports(-2, 0, 1)
+    settings = SETTINGS | SMALL_FILES | {"brokerName": "broker-local", "listenPort": str(port)}
+    settings |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
+    local = proxies.running(toolchain, cluster.name_server, tmp_path, broker=settings)
+    with local as proxy, only(proxy.port):
+        address = ClusterSettings(name_servers=(proxy.address,), retry_timeout_ms=60_000)
+        with Cluster(address) as client:
+            begin = time.monotonic()
+            with pytest.raises(
+                LocalModeError, match=r"local mode, whose route names its gRPC port"
+            ):
+                bounds(client, [client.known_route("BenchmarkTest")])
+            assert time.monotonic() - begin < 5
+        subjects = [(one.severity, one.subject) for one in examine_cluster(address)]
+    assert subjects[-1] == ("error", "Mode")
+
+
+def test_the_doctor_is_content_with_a_proxy_and_its_broker(live: Live) -> None:
+    found = [(one.severity, one.subject) for one in examine_cluster(live.cluster.settings)]
+    assert ("OK", "Proxy") in found
+    assert ("OK", f"Broker {BROKER_NAME}") in found
+    assert not [one for one in found if one[0] == "error"]
+
+
+PULLS = soak.size("proxy_pulls", check=400, test=400, whole=10_000)
+
+
+def test_no_answer_is_lost_by_pulls_side_by_side(
+    live: Live, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A proxy drops answers while 64 KiB wait for a connection; these have about 200 KB each."""
+    live.broker.mqadmin("updateTopic", "-b", live.broker.address, "-t", "Heavy")
+    live.broker.send_all("Heavy", 640, 6_000, 20)
+    live.broker.wait_for("Heavy", 640)
+    settings = replace(live.cluster.settings, pulls_in_flight=8, retry_timeout_ms=0)
+    pulls = 0
+    with Cluster(settings) as client:  # The first answer that is missing would be an error.
+        queues = bounds(client, [client.known_route("Heavy")])
+        while pulls < PULLS:
+            answers = list(PullReader(client, slices(queues)).answers())
+            assert sum(answer.end - answer.start for answer in answers) == 640
+            pulls += len(answers)
+    assert "no answer" not in caplog.text

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from mqstore.check.cluster_requests import allowed_requests
-from mqstore.check.proxy import examine_proxy
+from mqstore.check.proxy import examine_proxy, route_request
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
 from mqstore.live.remoting.advice import absence
@@ -98,7 +98,10 @@ def _ask(settings: ClusterSettings, address: str) -> tuple[StoreError | None, in
     begin = time.monotonic()
     try:
         with Cluster(replace(settings, name_servers=(address,))) as cluster:
-            cluster.brokers()
+            if settings.endpoint == PROXY:
+                cluster.ask_name_server(route_request())
+            else:
+                cluster.brokers()
     except StoreError as error:
         return error, _since(begin)
     return None, _since(begin)

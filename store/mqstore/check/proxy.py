@@ -15,6 +15,7 @@ from mqstore.errors import StoreError, shown
 from mqstore.live.remoting import requests
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError, LocalModeError
+from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.routes import Route
 
 _TRIED: Final = ("TBW102", "BenchmarkTest", "SELF_TEST_TOPIC")
@@ -45,6 +46,11 @@ def examine_proxy(cluster: Cluster) -> Iterator[Diagnosis]:
         return
     for broker in sorted(route.queues):
         yield _broker(cluster, broker, route.topic)
+
+
+def route_request() -> Request:
+    """Return the request that a proxy answers, whatever its brokers have."""
+    return requests.GET_ROUTEINFO_BY_TOPIC(topic=_TRIED[0], acceptStandardJsonOnly=True)
 
 
 def _first_route(cluster: Cluster) -> Route | None:

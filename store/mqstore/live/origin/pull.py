@@ -23,7 +23,6 @@ from typing import Final, TypeAlias
 
 from mqstore.errors import DataLossError
 from mqstore.live.remoting import requests
-from mqstore.live.remoting.advice import located
 from mqstore.live.remoting.answers import BusyError, checked, header_number
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.connection import Connection, FrameTooLargeError
@@ -195,10 +194,9 @@ class PullReader:
         try:
             sent = self._cluster.send_pulls(broker, address, asked, busy)
         except BrokerUnavailableError as error:
-            self._cluster.failed_at(error.address)
-            raise located(broker, error) from error
+            raise self._cluster.located(broker, error) from error
         return [
-            _Pull(*one, address, connection, request, opaque)
+            _Pull(*one, connection.address, connection, request, opaque)
             for one, request, (connection, opaque) in zip(ranges, asked, sent, strict=True)
         ]
 
@@ -216,8 +214,7 @@ class PullReader:
         try:
             frame = pull_.connection.receive(pull_.opaque)
         except BrokerUnavailableError as error:
-            self._cluster.failed_at(error.address)
-            raise located(piece.broker, error) from error
+            raise self._cluster.located(piece.broker, error) from error
         frame = checked(pull_.address, pull_.request, frame)
         if frame.code != requests.SUCCESS and not self._is_skipping(frame, pull_):
             return None

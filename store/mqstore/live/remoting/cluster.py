@@ -18,7 +18,7 @@ from typing import Any
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live.remoting import proxies, requests
-from mqstore.live.remoting.advice import absence, located, no_topic, warn_of_strangers
+from mqstore.live.remoting.advice import absence, no_topic, warn_of_strangers
 from mqstore.live.remoting.answers import checked, rows, table, value
 from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import (
@@ -243,7 +243,7 @@ class Cluster(Servers):
             try:
                 sent += self._sent(broker, places, asked)
             except BrokerUnavailableError as error:
-                failure = self._located(broker, error)
+                failure = self.located(broker, error)
             except NoMasterError as error:
                 if is_first:
                     raise
@@ -252,7 +252,7 @@ class Cluster(Servers):
             try:
                 self._receive(asked, answers, connection, numbers)
             except BrokerUnavailableError as error:
-                failure = self._located(broker, error)
+                failure = self.located(broker, error)
             except StoreError:
                 self.abandon()
                 raise
@@ -270,15 +270,11 @@ class Cluster(Servers):
             return [(broker, connection, list(zip(some, opaques, strict=True)))]
         sent = []
         for name, some in proxies.lanes(broker, places, asked):
+            connection = self.reached(address, name)
             wanted = [proxies.served(address, broker, asked[place][1]) for place in some]
-            connection = self.connection(address, name)
             opaques = connection.send_all(wanted)
             sent.append((broker, connection, list(zip(some, opaques, strict=True))))
         return sent
-
-    def _located(self, broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
-        self.failed_at(error.address)
-        return located(broker, error)
 
     def _receive(
         self,

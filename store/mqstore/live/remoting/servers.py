@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from mqstore.live.remoting import proxies, requests
-from mqstore.live.remoting.advice import all_failed
+from mqstore.live.remoting.advice import all_failed, located
 from mqstore.live.remoting.answers import checked
 from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import (
@@ -68,6 +68,29 @@ class Servers:
             )
         return connection
 
+    def reached(self, address: str, name: str = "") -> Connection:
+        """Return a connection to a server; of proxies, to the first one that can be reached.
+
+        Raises BrokerUnavailableError.
+        """
+        if not self._is_proxy:
+            return self.connection(address, name)
+        failures = []
+        for other in list(self._name_servers):
+            try:
+                return self.connection(other, name)
+            except BrokerUnavailableError as error:
+                failures.append(error)
+                self.failed_at(other)
+        raise all_failed(failures)
+
+    def located(self, broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
+        """Return the error with the broker's name; what follows goes to another proxy, if any."""
+        self.failed_at(error.address)
+        if self._is_proxy:
+            return type(error)(f"{broker} through {error.address}", error.reason)
+        return located(broker, error)
+
     def abandon(self) -> None:
         """Want none of the answers that are under way, on any connection."""
         for connection in self._open.values():
@@ -88,10 +111,10 @@ class Servers:
             return [(connection, opaque) for opaque in connection.send_all(pulls)]
         sent, number = [], itertools.count()
         for request in pulls:
-            while (one := self.connection(address, f"{broker} pull {next(number)}")) in busy:
+            while (one := self.reached(address, f"{broker} pull {next(number)}")) in busy:
                 pass
             one.drain()
-            sent.append((one, one.send(proxies.served(address, broker, request))))
+            sent.append((one, one.send(proxies.served(one.address, broker, request))))
         return sent
 
     def failed_at(self, address: str) -> None:

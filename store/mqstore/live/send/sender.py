@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqstore.errors import StoreError
-from mqstore.live.remoting.advice import located
 from mqstore.live.remoting.answers import first_line, header_number, refusal
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.connection import Connection, NotUnderstoodError
@@ -138,7 +137,7 @@ class Sender:
     def connect(self, brokers: Iterable[str]) -> None:
         """Connect to brokers now; raises BrokerUnavailableError, NoMasterError."""
         for broker in brokers:
-            connection = self._cluster.connection(self._cluster.master(broker))
+            connection = self._cluster.reached(self._cluster.master(broker))
             self._first_connections.setdefault(broker, connection)
 
     def flush(self) -> None:
@@ -176,14 +175,13 @@ class Sender:
         request = send_request(self._settings.producer_group, waiting.parcel)
         is_connected = False
         try:
-            connection = self._cluster.connection(address)
+            connection = self._cluster.reached(address)
             self._first_connections.setdefault(queue.broker, connection)
             is_connected = True
             opaque = connection.send(request)
         except BrokerUnavailableError as error:
             waiting.may_be_stored |= is_connected
-            self._cluster.failed_at(address)
-            self._failed([queue], located(queue.broker, error))
+            self._failed([queue], self._cluster.located(queue.broker, error))
             return
         self.counts.requests += 1
         self._pace.sent(waiting.parcel.count, len(waiting.parcel.body))
@@ -285,9 +283,8 @@ class Sender:
             line.is_under_way = False
             line.waiting[0].may_be_stored = True
             queues.append(queue)
-        self._cluster.failed_at(connection.address)
         if queues:
-            self._failed(queues, located(queues[0].broker, error))
+            self._failed(queues, self._cluster.located(queues[0].broker, error))
 
     def _answered(self, flight: _Flight, answer: Frame) -> None:
         queue, address = flight.queue, flight.connection.address

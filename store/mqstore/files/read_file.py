@@ -1,9 +1,9 @@
 """Files open for reading, and folders that are no directories of this machine.
 
 Everything that reads a store names its folders by strings, and opens and lists them through
-``safe_open``. A ``RemoteFolder`` is such a string: the address of a folder in an object store. What
-it needs to be read (a connection, a listing) is part of it, so that ``safe_open`` alone tells it
-from a directory.
+``safe_open``. A ``RemoteFolder`` is such a string: the address of a folder in an object store, or
+of a point of a repository. What it needs to be read (a connection, a listing) is part of it, so
+that ``safe_open`` alone tells it from a directory.
 """
 
 import os
@@ -87,7 +87,7 @@ class LocalFile:
 
 
 class RemoteFolder(str, ABC):
-    """The address of a folder in an object store, which is read through it. Pickles.
+    """The address of a folder that is no directory, which is read through it. Pickles.
 
     Equal to any other text of the same address. One folder is listed once: what is added to it
     afterwards is not seen. Its methods may be called by several threads at a time.
@@ -118,6 +118,11 @@ class RemoteFolder(str, ABC):
     @abstractmethod
     def check_readable(self) -> None:
         """Raise StoreNotFoundError where nothing is; UncleanStoreError if it may be written to."""
+
+    @property
+    def broker_name(self) -> str | None:
+        """The name of the broker whose store this is, where it is known beside the store."""
+        return None
 
     def entry(self, path: str) -> Entry | None:
         """Return the entry that ``path`` names, or None."""

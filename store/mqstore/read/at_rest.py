@@ -13,11 +13,12 @@ from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 
 @dataclass(frozen=True, slots=True)
 class AtRestOrigin(StoreOrigin):
-    """A store in an object store; its root and its CommitLog folder are RemoteFolders."""
+    """A store in an object store, or a point of a repository; its root and its CommitLog folder are RemoteFolders."""
 
     def bounds(self, broker_name: str | None = None) -> StoreBounds:
-        """Open the store to plan a read."""
-        return StoreBounds(self, broker_name)
+        """Open the store to plan a read; without a name, the one that its place knows is taken."""
+        known = self.root.broker_name if isinstance(self.root, RemoteFolder) else None
+        return StoreBounds(self, broker_name or known)
 
 
 def open_at_rest(root: RemoteFolder) -> AtRestOrigin:

@@ -122,7 +122,7 @@ class Named:
         for path in filter(is_cluster, self.paths if reason else ()):
             expected = f"a cluster has no table {table}: {reason}; give the store's directory"
             raise InvalidOptionError("PLACE", path, expected)
-        own = {**_texts(self.options, self.flag), **texts, "table": table}
+        own = {**option_texts(self.options, self.flag), **texts, "table": table}
         if self.commit_log:
             own["storePathCommitLog"] = json.dumps(self.commit_log)
         if self.from_log:
@@ -151,7 +151,7 @@ class Named:
         if self.from_log and len(clusters) == len(self.paths):
             expected = "is for the directory of a store: a cluster's brokers read their own queues"
             raise InvalidOptionError(_FROM_LOG, ", ".join(clusters), expected)
-        found = places(self.paths, _texts(self.options, self.flag))
+        found = places(self.paths, option_texts(self.options, self.flag))
         if found.topics:
             expected = "must be the cluster alone: give its topic as an argument, or by --topic"
             raise InvalidOptionError("PLACE", clusters[0], expected)
@@ -235,7 +235,7 @@ def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
     return UnknownTopicError(f"{shown(topic)}: no such topic; {advice}")
 
 
-def _texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
+def option_texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
     """Return the options by name; raises InvalidOptionError for one that is none, and secrets."""
     declared = (*LIVE.values(), *OBJECTS.values())
     names = {option.name.lower(): option.name for option in declared}

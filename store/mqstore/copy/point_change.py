@@ -15,7 +15,7 @@ from mqstore.files.points.backing import LOCK_FILE, Backing
 from mqstore.files.points.repository import (
     MARK_LINE,
     MOST_POINTS,
-    OBJECTS,
+    OBJECT_FOLDERS,
     POINTS,
     REPOSITORY_MARK,
     UNFINISHED,
@@ -31,7 +31,7 @@ class PointChange:
     """A context manager: the repository is locked, and left as its manifests say."""
 
     def __init__(self, backing: Backing, *, makes: bool = False) -> None:
-        """``makes``: a repository that is not there is made.
+        """Take the place; with ``makes`` a repository that is not there is made.
 
         Entering raises NotARepositoryError, InvalidOptionError for a folder that holds something
         else, StoreLockedError, StoreUnavailableError, OSError.
@@ -39,6 +39,7 @@ class PointChange:
         self._backing = backing
         self._makes = makes
         self._stack = ExitStack()
+        self._is_begun = False
         self.repository = Repository(backing)
         self.check_held: Callable[[], None] = lambda: None
 
@@ -55,7 +56,7 @@ class PointChange:
             self.repository.check()
             if any(entry.name == UNFINISHED for entry in self._backing.entries()):
                 self.sweep()
-            self._backing.put(UNFINISHED, b"mqlog changes this repository, or was killed.\n")
+                self._backing.remove([UNFINISHED])
             self._stack = stack.pop_all()
         return self
 
@@ -63,13 +64,18 @@ class PointChange:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         with self._stack:
-            if kind is not None and not self._swept():
-                return
-            self._backing.remove([UNFINISHED])
+            if self._is_begun and (kind is None or self._swept()):
+                self._backing.remove([UNFINISHED])
+
+    def begin(self) -> None:
+        """Note that the repository is going to be changed."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._backing.put(UNFINISHED, b"mqlog changes this repository, or was killed.\n")
 
     def next_number(self) -> int:
         """Return the number of the next point."""
-        folders = [int(e.name) for e in self._backing.entries(OBJECTS) if e.name.isdecimal()]
+        folders = [int(e.name) for e in self._backing.entries(OBJECT_FOLDERS) if e.name.isdecimal()]
         found = max([*self.repository.numbers(), *folders], default=0) + 1
         if found > MOST_POINTS:
             reason = f"has had {MOST_POINTS} points; begin another repository"
@@ -85,13 +91,16 @@ class PointChange:
         """Remove points, and what only they needed."""
         if numbers:
             self.check_held()
+            self.begin()
             self._backing.remove(point_path(number) for number in sorted(numbers))
             self._backing.sync(POINTS)
             self.sweep()
 
     def sweep(self) -> None:
-        """Remove all objects that no manifest names. Raises CorruptStoreError, and removes nothing,
-        if one cannot be read: what it needs is not known then.
+        """Remove all objects that no manifest names.
+
+        Raises CorruptStoreError, and removes nothing, if a manifest cannot be read: what it needs
+        is not known then.
         """
         numbers = self.repository.numbers()
         needed: set[str] = set()
@@ -102,8 +111,8 @@ class PointChange:
             for entry in self._backing.entries(POINTS)
             if entry.name.endswith(".new")
         )
-        for folder in self._backing.entries(OBJECTS):
-            path = f"{OBJECTS}/{folder.name}"
+        for folder in self._backing.entries(OBJECT_FOLDERS):
+            path = f"{OBJECT_FOLDERS}/{folder.name}"
             if not folder.is_directory:
                 continue
             found = [entry.name for entry in self._backing.entries(path)]
@@ -127,11 +136,13 @@ class PointChange:
     def _check_ours(self) -> None:
         names = {entry.name for entry in self._backing.entries()}
         if REPOSITORY_MARK not in names and not is_begun(names):
-            reason = f"is no repository, and has {min(names - {LOCK_FILE})} in it; name a new directory"
+            reason = (
+                f"is no repository, and has {min(names - {LOCK_FILE})} in it; name a new directory"
+            )
             raise InvalidOptionError("REPO", self._where, reason)
 
     def _make(self) -> None:
         if all(entry.name != REPOSITORY_MARK for entry in self._backing.entries()):
             self._backing.make_folder(POINTS)
-            self._backing.make_folder(OBJECTS)
+            self._backing.make_folder(OBJECT_FOLDERS)
             self._backing.put(REPOSITORY_MARK, MARK_LINE)

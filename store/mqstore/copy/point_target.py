@@ -14,17 +14,17 @@ from mqstore.files.copy_target import data_ranges
 from mqstore.files.points.backing import Backing, NewObject
 from mqstore.files.points.manifest import (
     DIGEST_CHARS,
-    Manifest,
-    Part,
     PointFile,
+    PointManifest,
+    PointPart,
     digest_of,
 )
-from mqstore.files.points.repository import OBJECTS, object_folder, object_path
+from mqstore.files.points.repository import OBJECT_FOLDERS, object_folder, object_path
 from mqstore.files.read_file import LocalFile
 from mqstore.files.safe_open import open_file
 
 _CELL_BYTES: Final = 256 << 10
-_READ_BYTES: Final = 1 << 20
+_BYTES_AT_ONCE: Final = 1 << 20
 _SEAL_BYTES: Final = 4096
 _MOST_PART_BYTES: Final = 64 << 20
 _PACK: Final = "pack"
@@ -37,10 +37,17 @@ class PointTarget:
     manifest names it.
     """
 
-    def __init__(self, backing: Backing, number: int, before: Manifest | None) -> None:
+    def __init__(self, backing: Backing, number: int, before: PointManifest | None) -> None:
+        """Look which objects of the point before are there: what is missing is taken anew."""
         self._backing = backing
         self._number = number
         self._before = before.files if before is not None else {}
+        needed = before.objects() if before is not None else set()
+        self._sizes = {
+            f"{folder}/{entry.name}": entry.size
+            for folder in {name.partition("/")[0] for name in needed}
+            for entry in backing.entries(f"{OBJECT_FOLDERS}/{folder}")
+        }
         self._pack: NewObject | None = None
         self._pack_bytes = 0
         self._own = 0
@@ -57,8 +64,8 @@ class PointTarget:
 
     def link(self, folder: str, path: str, as_path: str) -> None:
         """Take a full file: the object that the point before has, a link, or its bytes."""
-        with _Source(folder, path) as source:
-            old = self._before.get(as_path)
+        with _SourceFile(folder, path) as source:
+            old = self._old(as_path)
             if old is not None and old.size == source.size:
                 if old.seen == source.seen:
                     self.files[as_path] = old
@@ -69,7 +76,8 @@ class PointTarget:
             name = self._next_name()
             if self._backing.link(folder, path, object_path(name)):
                 whole = source.digest(0, source.size)
-                parts = (Part(name, 0, 0, source.size, whole),) if source.size else ()
+                made = [PointPart(name, 0, 0, source.size, whole)] if source.size else []
+                parts = tuple(made)
                 self.linked_bytes += source.size
             elif old is not None and old.grown:
                 parts = self._grown(source, old, source.size)
@@ -79,13 +87,13 @@ class PointTarget:
 
     def take(self, folder: str, path: str, as_path: str, *, end: int | None = None) -> None:
         """Take a file that grows (``end`` given), or one that may change anywhere."""
-        with _Source(folder, path) as source:
+        with _SourceFile(folder, path) as source:
             if end is None:
                 self.compose(as_path, source.size, source.pieces(0, source.size))
                 return
             cut = min(end, source.size)
-            parts = self._grown(source, self._before.get(as_path), cut)
-            seal = source.digest(max(cut - _SEAL_BYTES, 0), cut)
+            parts = self._grown(source, self._old(as_path), cut)
+            seal = source.seal(cut)
             self.files[as_path] = PointFile(as_path, source.size, parts, (), cut, seal)
 
     def put(self, as_path: str, data: bytes) -> None:
@@ -94,14 +102,14 @@ class PointTarget:
 
     def compose(self, as_path: str, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
         """Take the cells of a file that are not those of the point before."""
-        old = self._before.get(as_path)
+        old = self._old(as_path)
         known = {(p.position, p.length, p.digest): p for p in old.parts} if old is not None else {}
         parts = []
         for position, data in _cells(pieces):
             digest = digest_of(data)
             part = known.get((position, len(data), digest))
             if part is None:
-                part = Part(self._pack_name, self._pack_bytes, position, len(data), digest)
+                part = PointPart(self._pack_name, self._pack_bytes, position, len(data), digest)
                 self._write(data)
             parts.append(part)
         self.files[as_path] = PointFile(as_path, size, tuple(parts))
@@ -117,44 +125,56 @@ class PointTarget:
             pack.close()
         if self._has_folder:
             self._backing.sync(object_folder(self._number))
-            self._backing.sync(OBJECTS)
+            self._backing.sync(OBJECT_FOLDERS)
 
     def leave(self) -> None:
         """Give the pack up."""
         if self._pack is not None:
             self._pack.leave()
 
-    def _is_unchanged(self, old: PointFile, source: "_Source") -> bool:
+    def _old(self, path: str) -> PointFile | None:
+        """Return the file of the point before, if all of its objects are there."""
+        old = self._before.get(path)
+        if old is None:
+            return None
+        there = (self._sizes.get(p.name, -1) >= p.start + p.length for p in old.parts)
+        return old if all(there) else None
+
+    def _is_unchanged(self, old: PointFile, source: "_SourceFile") -> bool:
         """Tell whether a file has the bytes of the point before, though its times differ."""
         if not old.seen or not old.parts or old.parts[-1].end != old.size:
             return False
         return all(source.digest(p.position, p.end) == p.digest for p in old.parts)
 
-    def _grown(self, source: "_Source", old: PointFile | None, cut: int) -> tuple[Part, ...]:
+    def _grown(
+        self, source: "_SourceFile", old: PointFile | None, cut: int
+    ) -> tuple[PointPart, ...]:
         """Return the parts of the bytes before ``cut``: those there were, and what is new.
 
         A log that was cut and written again differs in the last record before the old end: it
         has another store timestamp. One that is shorter now is taken whole.
         """
-        parts: list[Part] = []
+        parts: list[PointPart] = []
         done = 0
-        if old is not None and 0 < old.grown <= cut and old.size == source.size:
-            if source.digest(max(old.grown - _SEAL_BYTES, 0), old.grown) == old.seal:
-                parts, done = list(old.parts), old.grown
+        may_go_on = old is not None and 0 < old.grown <= cut and old.size == source.size
+        if old is not None and may_go_on and source.seal(old.grown) == old.seal:
+            parts, done = list(old.parts), old.grown
         for start, stop in source.ranges(done, cut):
             for position in range(start, stop, _MOST_PART_BYTES):
-                parts.append(self._appended(source, position, min(position + _MOST_PART_BYTES, stop)))
+                parts.append(
+                    self._appended(source, position, min(position + _MOST_PART_BYTES, stop))
+                )
         return tuple(parts)
 
-    def _appended(self, source: "_Source", start: int, stop: int) -> Part:
+    def _appended(self, source: "_SourceFile", start: int, stop: int) -> PointPart:
         made, first = hashlib.sha256(), self._pack_bytes
         for _, data in source.pieces(start, stop, skips_holes=False):
             made.update(data)
             self._write(data)
         digest = made.hexdigest()[:DIGEST_CHARS]
-        return Part(self._pack_name, first, start, self._pack_bytes - first, digest)
+        return PointPart(self._pack_name, first, start, self._pack_bytes - first, digest)
 
-    def _object(self, name: str, source: "_Source") -> tuple[Part, ...]:
+    def _object(self, name: str, source: "_SourceFile") -> tuple[PointPart, ...]:
         """Copy a whole file to an object of its own."""
         made, written = hashlib.sha256(), self._backing.create(object_path(name))
         try:
@@ -167,7 +187,7 @@ class PointTarget:
             raise
         written.close()
         digest = made.hexdigest()[:DIGEST_CHARS]
-        return (Part(name, 0, 0, source.size, digest),) if source.size else ()
+        return (PointPart(name, 0, 0, source.size, digest),) if source.size else ()
 
     @property
     def _pack_name(self) -> str:
@@ -192,7 +212,7 @@ class PointTarget:
             self._has_folder = True
 
 
-class _Source:
+class _SourceFile:
     """A file of the store, open to be taken. Raises FileNotFoundError, UnsafePathError."""
 
     def __init__(self, folder: str, path: str) -> None:
@@ -200,7 +220,7 @@ class _Source:
         self.size, device, inode, mtime, _ = self._file.version()
         self.seen = (device, inode, max(mtime, 0))
 
-    def __enter__(self) -> "_Source":
+    def __enter__(self) -> "_SourceFile":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,11 +240,15 @@ class _Source:
         for first, stop in found:
             position = first
             while position < stop:
-                data = os.pread(self._file.fd, min(_READ_BYTES, stop - position), position)
+                data = os.pread(self._file.fd, min(_BYTES_AT_ONCE, stop - position), position)
                 if not data:  # It was cut short meanwhile.
                     raise FileNotFoundError(2, "the file became shorter while it was read")
                 yield position, data
                 position += len(data)
+
+    def seal(self, end: int) -> str:
+        """Return the digest of the last bytes before ``end``."""
+        return self.digest(max(end - _SEAL_BYTES, 0), end)
 
     def digest(self, start: int, end: int) -> str:
         """Return the digest of [start, end)."""

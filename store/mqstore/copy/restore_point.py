@@ -11,11 +11,11 @@ from mqstore.files import durable
 from mqstore.files.copy_target import Copy
 from mqstore.files.points.backing import LocalBacking
 from mqstore.files.points.folder import PartsFile, PointFolder
-from mqstore.files.points.manifest import DIGEST_CHARS, Part, PointFile
+from mqstore.files.points.manifest import DIGEST_CHARS, PointFile, PointPart
 from mqstore.files.points.repository import object_path
 from mqstore.read.directory import take
 
-_READ_BYTES: Final = 1 << 20
+_BYTES_AT_ONCE: Final = 1 << 20
 
 
 def restore_point(
@@ -27,7 +27,8 @@ def restore_point(
 
     ``progress`` gets bytes written and bytes in all. Raises NotARepositoryError,
     PointNotFoundError, CorruptStoreError where the repository is damaged, InvalidOptionError for a
-    target that is there, NoSpaceError, StoreUnavailableError, OSError: ``target`` is then not there.
+    target that is there, NoSpaceError, StoreUnavailableError, OSError; ``target`` is then not
+    there.
     """
     manifest = point.files.manifest
     backing = point.files.backing
@@ -58,10 +59,10 @@ def _write(copy: Copy, file: PointFile, source: PartsFile, repository: str) -> N
         durable.close(fd)
 
 
-def _write_part(copy: Copy, fd: int, part: Part, source: PartsFile, repository: str) -> None:
+def _write_part(copy: Copy, fd: int, part: PointPart, source: PartsFile, repository: str) -> None:
     made = hashlib.sha256()
-    for position in range(part.position, part.end, _READ_BYTES):
-        data = source.read(min(_READ_BYTES, part.end - position), position)
+    for position in range(part.position, part.end, _BYTES_AT_ONCE):
+        data = source.read(min(_BYTES_AT_ONCE, part.end - position), position)
         made.update(data)
         if data.count(0) < len(data):  # A hole stays one.
             durable.write_at(fd, data, position)

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -13,10 +12,10 @@ from mqstore.copy.point_target import PointTarget
 from mqstore.errors import InvalidOptionError
 from mqstore.files.points.backing import Backing, LocalBacking
 from mqstore.files.points.folder import PointFiles, PointFolder
-from mqstore.files.points.manifest import Manifest, PointHead, encode
+from mqstore.files.points.manifest import PointHead, PointManifest, encode
 from mqstore.files.points.repository import WantedPoint
 from mqstore.files.store_dir import StoreDir, open_dir
-from mqstore.read.at_rest import open_at_rest
+from mqstore.read.at_rest import take_at_rest
 from mqstore.read.source import Snapshot
 
 _REPOSITORY: Final = "REPO"
@@ -34,7 +33,7 @@ def take_point(
     repository is then as it was.
     """
     place = open_dir(root, commit_log)
-    _check_apart(backing, place)
+    check_apart_from(backing, place)
     with PointChange(backing, makes=True) as change:
         return add_point(change, backing, place)
 
@@ -47,6 +46,7 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     began_ms = time.time_ns() // 1_000_000
     if before is not None:  # So a time finds one point, also where a clock went back.
         began_ms = max(began_ms, before.head.began_ms + 1)
+    change.begin()
     target = PointTarget(backing, number, before)
     try:
         filled = fill(target, place)
@@ -57,11 +57,11 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     made = _manifest(number, began_ms, place, target, filled)
     found = _read_back(backing, made)
     head = _head(made.head, found)
-    change.publish(number, encode(Manifest(head, made.folders, made.files)))
+    change.publish(number, encode(PointManifest(head, made.folders, made.files)))
     return head
 
 
-def _check_apart(backing: Backing, place: StoreDir) -> None:
+def check_apart_from(backing: Backing, place: StoreDir) -> None:
     """Raise InvalidOptionError if one of store and repository lies in the other."""
     if not isinstance(backing, LocalBacking):
         return
@@ -75,7 +75,7 @@ def _check_apart(backing: Backing, place: StoreDir) -> None:
 
 def _manifest(
     number: int, began_ms: int, place: StoreDir, target: PointTarget, filled: Filled
-) -> Manifest:
+) -> PointManifest:
     head = PointHead(
         number=number,
         began_ms=began_ms,
@@ -91,17 +91,15 @@ def _manifest(
         written_bytes=target.written_bytes,
         left_out=filled.left_out,
     )
-    return Manifest(head, target.folders, target.files)
+    return PointManifest(head, target.folders, target.files)
 
 
-def _read_back(backing: Backing, manifest: Manifest) -> Snapshot:
+def _read_back(backing: Backing, manifest: PointManifest) -> Snapshot:
     """Return the bounds of the point as a read of it finds them; raises if it cannot be read."""
     number = manifest.head.number
     wanted = WantedPoint("number", number, str(number))
     files = PointFiles(backing, wanted, manifest)
-    origin = open_at_rest(PointFolder.of(f"{backing.address}@{number}", files))
-    with closing(origin.bounds()) as source:
-        return source.snapshot()
+    return take_at_rest(PointFolder.of(f"{backing.address}@{number}", files))
 
 
 def _head(head: PointHead, found: Snapshot) -> PointHead:

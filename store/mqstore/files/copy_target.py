@@ -24,6 +24,10 @@ from mqstore.files.safe_open import list_names, open_file, survey
 
 MARK: Final = "mqlog-copy-in-progress"
 
+UNLINKABLE: Final = frozenset(
+    {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
+)
+"""What ``durable.link`` fails with where a file cannot have a second name."""
 _THERE: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _COPY_FOLDER: Final = "copy"
@@ -89,7 +93,7 @@ class Copy:
         try:
             durable.link(f"{folder}/{path}", target)
         except OSError as error:
-            if error.errno not in durable.UNLINKABLE:
+            if error.errno not in UNLINKABLE:
                 raise
         else:
             self._files.append(as_path)

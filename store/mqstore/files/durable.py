@@ -29,10 +29,6 @@ DIRECTORY_MODE: Final = 0o750
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SYNCED: Final = ContextVar("synced", default=True)
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-UNLINKABLE: Final = frozenset(
-    {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
-)
-"""What ``link`` fails with where a file cannot have a second name."""
 _ZEROS: Final = bytes(1 << 20)
 _SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
 # struct flock of fcntl(2), for locks that belong to the open file and not to the process.

@@ -4,16 +4,21 @@ Nothing is written to it, and nothing is expected to come: it has no tail, and n
 its progress there.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 
 from mqstore.files.read_file import RemoteFolder
 from mqstore.files.store_dir import open_dir
+from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 
 
 @dataclass(frozen=True, slots=True)
 class AtRestOrigin(StoreOrigin):
-    """A store in an object store, or a point of a repository; its root and its CommitLog folder are RemoteFolders."""
+    """A store in an object store, or a point of a repository.
+
+    Its root and its CommitLog folder are RemoteFolders.
+    """
 
     def bounds(self, broker_name: str | None = None) -> StoreBounds:
         """Open the store to plan a read; without a name, the one that its place knows is taken."""
@@ -25,3 +30,9 @@ def open_at_rest(root: RemoteFolder) -> AtRestOrigin:
     """Return the store at ``root``. Raises as ``open_origin``, and UncleanStoreError."""
     found = open_dir(root, in_batches=True)
     return AtRestOrigin(found.root, found.commit_log)
+
+
+def take_at_rest(root: RemoteFolder) -> Snapshot:
+    """Return what the queues of the store at ``root`` hold. Raises as ``open_at_rest``."""
+    with closing(open_at_rest(root).bounds()) as source:
+        return source.snapshot()

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsafePathError
 from mqstore.files import durable
+from mqstore.files.copy_target import UNLINKABLE
 from mqstore.files.lock.processes import openers
 from mqstore.files.read_file import Entry, ReadFile
 from mqstore.files.read_file import each as each_of_folder
@@ -96,7 +97,7 @@ class Backing(ABC):
         return None
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Return what ``work`` returns for each item, in order; several at a time where it helps."""
+        """Return what ``work`` returns for each item, in order."""
         return each_of_folder(self.address, work, items)
 
 
@@ -156,7 +157,9 @@ class LocalBacking(Backing):
             if not durable.is_directory(os.path.realpath(self.address)):
                 raise InvalidOptionError("REPO", self.address, "is no directory") from None
         except FileNotFoundError:
-            raise InvalidOptionError("REPO", self.address, f"there is no directory {parent}") from None
+            raise InvalidOptionError(
+                "REPO", self.address, f"there is no directory {parent}"
+            ) from None
         else:
             durable.fsync_directory(parent)
 
@@ -189,7 +192,7 @@ class LocalBacking(Backing):
         try:
             durable.link(f"{folder}/{path}", self._at(target))
         except OSError as error:
-            if error.errno not in durable.UNLINKABLE:
+            if error.errno not in UNLINKABLE:
                 raise
             return False
         try:
@@ -247,13 +250,15 @@ class _LocalLock:
     def __enter__(self) -> Callable[[], None]:
         self._fd = durable.open_lock(self._path, b"")
         try:
-            if not durable.lock_byte(self._fd):
-                who = ", ".join(map(str, openers(self._path))) or "another process"
-                reason = f"{who} works on this repository now; let it finish"
-                raise StoreLockedError(f"{os.path.dirname(self._path)}: {reason}")  # noqa: PTH120
+            is_ours = durable.lock_byte(self._fd)
         except BaseException:
             durable.close(self._fd)
             raise
+        if not is_ours:
+            durable.close(self._fd)
+            who = ", ".join(map(str, openers(self._path))) or "another process"
+            reason = f"{who} works on this repository now; let it finish"
+            raise StoreLockedError(f"{os.path.dirname(self._path)}: {reason}")  # noqa: PTH120
         return lambda: None
 
     def __exit__(self, *_: object) -> None:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from mqstore.errors import CorruptStoreError, StoreNotFoundError, UnsafePathError
 from mqstore.files.points.backing import Backing
-from mqstore.files.points.manifest import Manifest, PointFile
+from mqstore.files.points.manifest import PointFile, PointManifest
 from mqstore.files.points.repository import Repository, WantedPoint, object_path
 from mqstore.files.read_file import Entry, ReadFile, RemoteFolder
 
@@ -27,7 +27,7 @@ class PointFiles:
     """The files of one point. Pickles with the point's number, so that tasks read the same one."""
 
     def __init__(
-        self, backing: Backing, wanted: WantedPoint, manifest: Manifest | None = None
+        self, backing: Backing, wanted: WantedPoint, manifest: PointManifest | None = None
     ) -> None:
         """``manifest``: of a point that has no name yet."""
         self.backing = backing
@@ -40,7 +40,7 @@ class PointFiles:
         return (PointFiles, (self.backing, WantedPoint("number", number, str(number))))
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> PointManifest:
         """The point, which is found when it is first needed. Raises as ``Repository.find``."""
         if self._manifest is None:
             repository = Repository(self.backing)
@@ -123,7 +123,9 @@ class PartsFile:
         start = part.start + position - part.position
         data = self._object(part.name).read(size, start)
         if len(data) < size:
-            reason = f"the object ends before byte {start + size} of it, which {self._file.path} has"
+            reason = (
+                f"the object ends before byte {start + size} of it, which {self._file.path} has"
+            )
             raise self._damaged(part.name, start + len(data), reason)
         return data
 
@@ -221,7 +223,7 @@ class PointFolder(RemoteFolder):
         return "/".join(filter(None, (self.below, path)))
 
 
-def _tree(manifest: Manifest) -> dict[str, dict[str, Entry]]:
+def _tree(manifest: PointManifest) -> dict[str, dict[str, Entry]]:
     """Return the entries of all folders by their paths."""
     tree: dict[str, dict[str, Entry]] = {"": {}}
 

@@ -28,12 +28,12 @@ DIGEST_CHARS: Final = 32
 _MAGIC: Final = b"mqlog-point 1 "
 _FIRST_LINE: Final = re.compile(rb"mqlog-point ([0-9]{1,9}) ([0-9a-f]{64})\n")
 _OBJECT: Final = re.compile(r"[0-9]{8}/(?:pack|[0-9]{1,8})")
-_DIGEST: Final = re.compile(rf"[0-9a-f]{{{DIGEST_CHARS}}}")
-_PLAIN: Final = frozenset({"", ".", ".."})
+_DIGEST_FORM: Final = re.compile(rf"[0-9a-f]{{{DIGEST_CHARS}}}")
+_NO_NAMES: Final = frozenset({"", ".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PointPart:
     """Bytes [position, position + length) of a file: those at ``start`` of the object ``name``."""
 
     name: str
@@ -59,7 +59,7 @@ class PointFile:
 
     path: str
     size: int
-    parts: tuple[Part, ...]
+    parts: tuple[PointPart, ...]
     seen: tuple[int, ...] = ()
     grown: int = 0
     seal: str = ""
@@ -88,7 +88,7 @@ class PointHead:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class PointManifest:
     """A point: its head, its folders and its files by path."""
 
     head: PointHead
@@ -108,7 +108,7 @@ def digest_of(*pieces: bytes | memoryview) -> str:
     return made.hexdigest()[:DIGEST_CHARS]
 
 
-def encode(manifest: Manifest) -> bytes:
+def encode(manifest: PointManifest) -> bytes:
     """Return the bytes of a manifest."""
     listed = [
         [
@@ -133,7 +133,7 @@ def decode_head(where: str, data: bytes) -> PointHead:
     return head
 
 
-def decode(where: str, data: bytes) -> Manifest:
+def decode(where: str, data: bytes) -> PointManifest:
     """Return a manifest, all of which is checked. Raises CorruptStoreError, naming ``where``."""
     head, body = _parts(where, data)
     unpack = zlib.decompressobj()
@@ -149,7 +149,7 @@ def decode(where: str, data: bytes) -> Manifest:
     if len(files) != len(listed) or len(files) > MOST_FILES:
         raise _harmful(where, "it names a file twice, or too many")
     _check_tree(where, files, named)
-    return Manifest(head, named, files)
+    return PointManifest(head, named, files)
 
 
 def _parts(where: str, data: bytes) -> tuple[PointHead, bytes]:
@@ -171,7 +171,7 @@ def _head(found: Any) -> PointHead:
         raise TypeError("its head is no JSON object")
     values: dict[str, Any] = {}
     for field in fields(PointHead):
-        value = found[field.name] if field.name in found else None
+        value = found.get(field.name)
         if field.name == "left_out":
             values[field.name] = tuple(map(_text, value or ()))
         elif field.name in {"broker_name", "source"}:
@@ -189,23 +189,25 @@ def _file(row: Any) -> PointFile:
     end = 0
     for part in made:
         if part.position < end or part.end > room:
-            raise ValueError(f"{named!r} has a part outside of its {room} bytes, or two in one place")
+            raise ValueError(
+                f"{named!r} has a part outside of its {room} bytes, or two in one place"
+            )
         end = part.end
     kept = tuple(_number(n, 2**64) for n in seen)
     return PointFile(named, room, made, kept, _number(grown, room), _text(seal))
 
 
-def _part(row: Any) -> Part:
+def _part(row: Any) -> PointPart:
     name, start, position, length, digest = row
-    if not _OBJECT.fullmatch(_text(name)) or not _DIGEST.fullmatch(_text(digest)):
+    if not _OBJECT.fullmatch(_text(name)) or not _DIGEST_FORM.fullmatch(_text(digest)):
         raise ValueError(f"{name!r} is no name of an object of a repository")
-    numbers = (_number(n, MOST_FILE_BYTES) for n in (start, position, length))
-    return Part(name, *numbers, digest)
+    first, at, count = (_number(n, MOST_FILE_BYTES) for n in (start, position, length))
+    return PointPart(name, first, at, count, digest)
 
 
 def _path(path: Any) -> str:
     parts = _text(path).split("/")
-    if _PLAIN & set(parts) or "\0" in path:
+    if _NO_NAMES & set(parts) or "\0" in path:
         raise ValueError(f"{path!r} is no name inside a store")
     os.fsencode(path)
     return str(path)

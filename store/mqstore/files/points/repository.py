@@ -20,8 +20,8 @@ from mqstore.errors import CorruptStoreError, NotARepositoryError, PointNotFound
 from mqstore.files.points.backing import LOCK_FILE, Backing
 from mqstore.files.points.manifest import (
     MOST_MANIFEST_BYTES,
-    Manifest,
     PointHead,
+    PointManifest,
     decode,
     decode_head,
 )
@@ -29,12 +29,14 @@ from mqstore.files.points.manifest import (
 REPOSITORY_MARK: Final = "mqlog-repository"
 MARK_LINE: Final = b"mqlog repository 1\n"
 POINTS: Final = "points"
-OBJECTS: Final = "objects"
+OBJECT_FOLDERS: Final = "objects"
 UNFINISHED: Final = "unfinished"
 MOST_POINTS: Final = 10**8 - 1
 
-_NUMBER: Final = re.compile(r"[0-9]{8}")
-_OWN: Final = frozenset({REPOSITORY_MARK, f"{REPOSITORY_MARK}.new", POINTS, OBJECTS, LOCK_FILE})
+_POINT_NAME: Final = re.compile(r"[0-9]{8}")
+_OWN: Final = frozenset(
+    {REPOSITORY_MARK, f"{REPOSITORY_MARK}.new", POINTS, OBJECT_FOLDERS, LOCK_FILE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Repository:
         return sorted(
             int(entry.name)
             for entry in self.backing.entries(POINTS)
-            if _NUMBER.fullmatch(entry.name) and not entry.is_directory
+            if _POINT_NAME.fullmatch(entry.name) and not entry.is_directory
         )
 
     def find(self, wanted: WantedPoint) -> int:
@@ -101,7 +103,7 @@ class Repository:
         """Return the head of a point. Raises as ``manifest``."""
         return self._of(number, decode_head(self._where(number), self._manifest(number)))
 
-    def manifest(self, number: int) -> Manifest:
+    def manifest(self, number: int) -> PointManifest:
         """Return a point. Raises PointNotFoundError, CorruptStoreError, StoreUnavailableError."""
         found = decode(self._where(number), self._manifest(number))
         self._of(number, found.head)
@@ -141,12 +143,12 @@ def point_path(number: int) -> str:
 
 def object_folder(number: int) -> str:
     """Return the folder of the objects that a point was the first to take."""
-    return f"{OBJECTS}/{number:08d}"
+    return f"{OBJECT_FOLDERS}/{number:08d}"
 
 
 def object_path(name: str) -> str:
     """Return the path of an object by the name that parts have."""
-    return f"{OBJECTS}/{name}"
+    return f"{OBJECT_FOLDERS}/{name}"
 
 
 def is_begun(names: set[str]) -> bool:

@@ -11,7 +11,15 @@ from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import commands, keeping, overview, replaying, sending, table_commands
+from mqlog_jobs import (
+    commands,
+    keeping,
+    overview,
+    replaying,
+    sending,
+    table_commands,
+    trace_commands,
+)
 from mqlog_jobs.app import REPAIR, START, app, command
 from mqlog_jobs.codes import FOUND
 from mqlog_jobs.parameters import (
@@ -33,6 +41,7 @@ __all__ = [  # With all its commands.
     "replaying",
     "sending",
     "table_commands",
+    "trace_commands",
 ]
 
 STATES: Final = ("published", "lost")
@@ -225,7 +234,8 @@ def doctor(
         bool,
         typer.Option(
             "--spark",
-            help="With a PLACE: count what Spark lacks as an error, as without one; else a note.",
+            help="Count what Spark lacks as an error; else a note if a PLACE is given or pyspark "
+            "is not installed.",
         ),
     ] = False,
     options: Options = None,
@@ -234,13 +244,14 @@ def doctor(
     """Examine why Spark does not find the format mqlog, or cannot read a store or a cluster."""
     from mqlog_jobs import render, views
     from mqlog_jobs.doctor import examine
+    from mqlog_jobs.installation import has_spark
     from mqstore.diagnosis import ERROR
 
     found = examine(
         *(stores or ()),
         commit_log=commit_log or (),
         options=options or (),
-        spark=spark or not stores,
+        spark=spark or (has_spark() and not stores),
     )
     diagnoses = list(found)
     if as_json:

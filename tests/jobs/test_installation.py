@@ -6,19 +6,19 @@ import re
 import subprocess
 import sys
 import tomllib
-import venv
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution, files, requires
 from pathlib import Path
 
 import pytest
 
 from mqlog_jobs import installation
-from mqstore.diagnosis import ERROR, GOOD, WARNING
+from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING
+from support import linked_python
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ("pyspark", "numpy", "pandas", "pyarrow")
+SMALL = linked_python.SMALL
+SPARK = "pip install 'pyspark>=4.0,<5' 'pandas>=2.2,<3'"
 COMMAND = "from mqlog_jobs.cli import main; main()"
 READ = """
 import sys
@@ -27,25 +27,8 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").getOrCreate()
 print(spark.read.format("mqlog").load(sys.argv[1]).count())
 """
-NAME = re.compile(r"[\w.-]+")
 
 Environment = Callable[..., Path]
-
-
-def with_what_they_need(names: tuple[str, ...]) -> set[str]:
-    """The distributions of these names, and those that they require without an extra."""
-    found: set[str] = set()
-    wanted = [*names]
-    while wanted:
-        name = wanted.pop()
-        if name in found:
-            continue
-        with suppress(PackageNotFoundError):  # It is for another system or an older Python.
-            lines = requires(name) or ()
-            found.add(name)
-            needed = (NAME.match(line) for line in lines if "extra ==" not in line)
-            wanted += [one[0] for one in needed if one]
-    return found
 
 
 @pytest.fixture
@@ -53,16 +36,10 @@ def environment(tmp_path: Path) -> Environment:
     """Make one with these distributions only, linked from this one, and this mqlog."""
 
     def made(*names: str) -> Path:
-        folder = tmp_path / "environment"
-        venv.create(folder, symlinks=True)
-        (packages,) = folder.glob("lib/python*/site-packages")
-        for name in with_what_they_need(names):
-            for top in {file.parts[0] for file in files(name) or ()} - {"..", "__pycache__"}:
-                target = Path(str(distribution(name).locate_file(top)))
-                (packages / top).symlink_to(target)
+        python = linked_python.linked(tmp_path / "environment", *names)
         rooms = [f"{ROOT / top}\n" for top in ("store", "connector", "jobs")]
-        (packages / "mqlog.pth").write_text("".join(rooms))
-        return folder / "bin" / "python"
+        (linked_python.packages(python) / "mqlog.pth").write_text("".join(rooms))
+        return python
 
     return made
 
@@ -130,14 +107,52 @@ def test_doctor_runs_with_the_standard_library_alone(environment: Environment) -
 
 def test_a_package_that_lacks_its_own_is_no_traceback(environment: Environment) -> None:
     python = environment(*CLUSTER, "typer")
-    (site,) = python.parents[1].glob("lib/python*/site-packages")
-    (site / "markdown_it").unlink()
+    (linked_python.packages(python) / "markdown_it").unlink()
     done = ended(python, COMMAND, "topics", "--help")
 
     assert done.returncode == 2
     assert done.stderr == (
         "mqlog: No module named 'markdown_it': a package lacks what it needs; pip check names it\n"
     )
+
+
+def test_a_small_install_shows_the_backlog_of_a_store(
+    environment: Environment, golden_550: Path
+) -> None:
+    done = ended(environment(*SMALL), COMMAND, "backlog", "--summary", "--json", golden_550)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {json.loads(line)["group"] for line in done.stdout.splitlines()} >= {"CG_G", "LP_G"}
+
+
+def test_the_import_of_the_source_without_spark_says_what_to_install(
+    environment: Environment,
+) -> None:
+    done = ended(environment(*SMALL), "import pyspark_mqlog")
+
+    assert done.stderr.splitlines()[-1] == (
+        f"ModuleNotFoundError: mqlog reads and writes with Spark where pyspark is: {SPARK}"
+    )
+
+
+def test_the_demo_without_spark_names_it_in_one_line(environment: Environment) -> None:
+    python = environment(*SMALL)
+    done = ended(python, COMMAND, "demo")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"mqlog: not installed for {python}: pyspark, pandas; {SPARK}\n"
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--spark",), 1)])
+def test_doctor_of_a_small_install_finds_an_error_only_where_spark_is_asked_for(
+    environment: Environment, words: tuple[str, ...], code: int
+) -> None:
+    done = ended(environment(*SMALL), COMMAND, "doctor", "--json", *words)
+    told = found(done.stdout)
+
+    assert (done.returncode, done.stderr) == (code, "")
+    assert {told["pyspark"], told["pandas"]} == {ERROR if words else REMARK}
+    assert ("Java" in told) == bool(words)
 
 
 @pytest.mark.parametrize("job", ["backlog", "check", "export", "publish", "replay", "tail"])
@@ -160,7 +175,9 @@ def test_the_source_reads_where_only_spark_numpy_pandas_and_pyarrow_are(
 def test_the_requirements_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-    assert sorted(map(str, installation.REQUIREMENTS)) == sorted(project["dependencies"])
+    named = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+
+    assert sorted(map(str, installation.REQUIREMENTS)) == sorted(named)
     assert all(installation._package(one).severity == GOOD for one in installation.REQUIREMENTS), (
         sys.executable
     )

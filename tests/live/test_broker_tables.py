@@ -9,16 +9,15 @@ import pytest
 
 from broker.harness import BROKER_NAME
 from live.real import NAMES, Live
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
-from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC
 from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.settings import ClusterSettings
-from pyspark_mqlog.batch_reader import plan_read
+from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import read_schema
 from support.expectations import rows
 
 pytestmark = pytest.mark.broker

@@ -25,7 +25,7 @@ from mqstore.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
 from snapshot_copy.copied import SMALL, errors, messages, rows

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import CorruptStoreError, PointNotFoundError
+from mqstore.files.base.read_file import ReadFile
 from mqstore.files.points.backing import Backing
 from mqstore.files.points.manifest import DIGEST_CHARS, PointPart
 from mqstore.files.points.repository import Repository, object_path
-from mqstore.files.read_file import ReadFile
 
 _BYTES_AT_ONCE: Final = 1 << 20
 

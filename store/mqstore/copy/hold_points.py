@@ -13,10 +13,10 @@ from typing import Final
 
 from mqstore.copy.point_change import PointChange
 from mqstore.copy.take_point import add_point, check_apart_from
+from mqstore.files.base.store_dir import open_dir
 from mqstore.files.points.backing import Backing
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import OBJECT_FOLDERS, object_path
-from mqstore.files.store_dir import open_dir
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from mqstore.files.base.read_file import LocalFile
+from mqstore.files.base.safe_open import open_file
 from mqstore.files.copy_target import data_ranges
 from mqstore.files.points.backing import Backing, NewObject
 from mqstore.files.points.manifest import (
@@ -20,8 +22,6 @@ from mqstore.files.points.manifest import (
     digest_of,
 )
 from mqstore.files.points.repository import OBJECT_FOLDERS, object_folder, object_path
-from mqstore.files.read_file import LocalFile
-from mqstore.files.safe_open import open_file
 
 _CELL_BYTES: Final = 256 << 10
 _BYTES_AT_ONCE: Final = 1 << 20

@@ -7,7 +7,7 @@ from typing import Final
 
 from mqstore.copy.copy_store import Copied, check_apart
 from mqstore.errors import CorruptStoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.copy_target import Copy
 from mqstore.files.points.backing import LocalBacking
 from mqstore.files.points.folder import PartsFile, PointFolder

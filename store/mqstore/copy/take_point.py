@@ -10,11 +10,11 @@ from mqstore.copy.copy_store import Filled, fill
 from mqstore.copy.point_change import PointChange
 from mqstore.copy.point_target import PointTarget
 from mqstore.errors import InvalidOptionError
+from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.points.backing import Backing, LocalBacking
 from mqstore.files.points.folder import PointFiles, PointFolder
 from mqstore.files.points.manifest import PointHead, PointManifest, encode
 from mqstore.files.points.repository import WantedPoint
-from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.at_rest import take_at_rest
 from mqstore.read.source import Snapshot
 

@@ -13,11 +13,13 @@ CONSUME_QUEUE_EXT: Final = "consumequeue_ext"
 BATCH_CONSUME_QUEUE: Final = "batchconsumequeue"
 INDEX: Final = "index"
 CONFIG: Final = "config"
+KV_STORE: Final = "kvStore"  # RocksDB of the KV service of POP
 CHECKPOINT: Final = "checkpoint"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
 OURS: Final = ".mqlog"  # everything of ours lives below it; brokers never list the root
 STAGING: Final = "staging"
+COPY_MARK: Final = "mqlog-copy-in-progress"
 # A file of one byte in commitlog/ that keeps every broker from starting; it must sort last.
 INTERLOCK: Final = "99999999999999999999.mqlog-commit-in-progress"
 
@@ -30,6 +32,7 @@ OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Of a topic of each 5.x broker that has no messages and no permission to read (TopicValidator)."""
 DEFAULT_TOPIC: Final = "TBW102"

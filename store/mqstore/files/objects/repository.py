@@ -20,11 +20,11 @@ from typing import Any, Final, TypeVar
 from pyarrow import fs
 
 from mqstore.errors import StoreError, StoreLockedError, shown
+from mqstore.files.base.read_file import Entry, ReadFile
 from mqstore.files.objects.address import ObjectStore
 from mqstore.files.objects.connection import connect
 from mqstore.files.objects.folder import ObjectFiles, open_objects
 from mqstore.files.points.backing import LOCK_FILE, Backing
-from mqstore.files.read_file import Entry, ReadFile
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, suppress
 from typing import Protocol, TypeVar
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsafePathError
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.read_file import Entry, ReadFile
+from mqstore.files.base.read_file import each as each_of_folder
+from mqstore.files.base.safe_open import list_directory, open_to_read
 from mqstore.files.copy_target import UNLINKABLE
 from mqstore.files.lock.processes import openers
-from mqstore.files.read_file import Entry, ReadFile
-from mqstore.files.read_file import each as each_of_folder
-from mqstore.files.safe_open import list_directory, open_to_read
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from mqstore.errors import CorruptStoreError, StoreNotFoundError, UnsafePathError
+from mqstore.files.base.read_file import Entry, ReadFile, RemoteFolder
 from mqstore.files.points.backing import Backing
 from mqstore.files.points.manifest import PointFile, PointManifest
 from mqstore.files.points.repository import Repository, WantedPoint, object_path
-from mqstore.files.read_file import Entry, ReadFile, RemoteFolder
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -166,6 +166,15 @@ QUERY_CONSUME_QUEUE: Final = Kind(
     "QUERY_CONSUME_QUEUE", 321, ("topic", "queueId", "index", "count"), rights=_GET
 )
 
+# Without the last field a broker answers 0 where nothing was ever committed; 4.9 does so with it.
+QUERY_CONSUMER_OFFSET: Final = Kind(
+    "QUERY_CONSUMER_OFFSET",
+    14,
+    ("consumerGroup", "topic", "queueId", "setZeroIfNotFound"),
+    accepts=frozenset({SUCCESS, QUERY_NOT_FOUND}),
+    rights=SUB_RIGHTS,
+)
+
 # PullSysFlag.
 SUBSCRIPTION: Final = 4  # The filter comes with the request: else the group must be online.
 

@@ -100,15 +100,15 @@ def verify(
     for path, found in repositories.items():
         is_broken |= keep_views.check(path, found, as_json=as_json)
     named = Named.of([path for path in stores if path not in repositories], commit_log, options)
-    roots = named.directories("a cluster's files cannot be seen from here")
+    roots = named.directories("a cluster's files cannot be seen from here").roots()
     for root in roots:
         with Bar(f"Checking {root}" if len(roots) > 1 else "Checking") as bar:
             findings = check(root, paths_of(commit_log), bar)
         rows = [views.row_of(finding) for finding in findings]
         if as_json:
-            render.json_lines({"store": root, **row} for row in rows)
+            render.json_lines({"store": root.name, **row} for row in rows)
         else:
-            views.findings(render.terminal(), root, rows, named=len(roots) > 1)
+            views.findings(render.terminal(), root.name, rows, named=len(roots) > 1)
         is_broken |= any(finding.severity == ERROR for finding in findings)
     if is_broken:
         raise typer.Exit(FOUND)

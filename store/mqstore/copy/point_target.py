@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from mqstore.files.base.directory import descriptor
+from mqstore.files.base.folder import Folder
 from mqstore.files.base.read_file import LocalFile
-from mqstore.files.base.safe_open import open_file
 from mqstore.files.copy_target import data_ranges
 from mqstore.files.points.backing import Backing, NewObject
 from mqstore.files.points.manifest import (
@@ -62,7 +63,7 @@ class PointTarget:
         """The folders that were made."""
         return tuple(self._folders)
 
-    def link(self, folder: str, path: str, as_path: str) -> None:
+    def link(self, folder: Folder, path: str, as_path: str) -> None:
         """Take a full file: the object that the point before has, a link, or its bytes."""
         with _SourceFile(folder, path) as source:
             old = self._old(as_path)
@@ -85,7 +86,7 @@ class PointTarget:
                 parts = self._object(name, source)
             self.files[as_path] = PointFile(as_path, source.size, parts, source.seen)
 
-    def take(self, folder: str, path: str, as_path: str, *, end: int | None = None) -> None:
+    def take(self, folder: Folder, path: str, as_path: str, *, end: int | None = None) -> None:
         """Take a file that grows (``end`` given), or one that may change anywhere."""
         with _SourceFile(folder, path) as source:
             if end is None:
@@ -215,8 +216,8 @@ class PointTarget:
 class _SourceFile:
     """A file of the store, open to be taken. Raises FileNotFoundError, UnsafePathError."""
 
-    def __init__(self, folder: str, path: str) -> None:
-        self._file = LocalFile(open_file(folder, path))
+    def __init__(self, folder: Folder, path: str) -> None:
+        self._file = LocalFile(descriptor(folder, path))
         self.size, device, inode, mtime, _ = self._file.version()
         self.seen = (device, inode, max(mtime, 0))
 

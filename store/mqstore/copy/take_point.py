@@ -66,7 +66,7 @@ def check_apart_from(backing: Backing, place: StoreDir) -> None:
     if not isinstance(backing, LocalBacking):
         return
     made_in = os.path.realpath(backing.address)
-    for source in map(os.path.realpath, (place.root, *place.commit_log)):
+    for source in (place.folder.real_path, *(one.real_path for one in place.commit_log)):
         if os.path.commonpath([source, made_in]) == source:
             raise InvalidOptionError(_REPOSITORY, backing.address, "lies in the store itself")
         if os.path.commonpath([source, made_in]) == made_in:
@@ -99,7 +99,7 @@ def _read_back(backing: Backing, manifest: PointManifest) -> Snapshot:
     number = manifest.head.number
     wanted = WantedPoint("number", number, str(number))
     files = PointFiles(backing, wanted, manifest)
-    return take_at_rest(PointFolder.of(f"{backing.address}@{number}", files))
+    return take_at_rest(PointFolder(f"{backing.address}@{number}", files))
 
 
 def _head(head: PointHead, found: Snapshot) -> PointHead:

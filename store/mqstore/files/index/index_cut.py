@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.files.base.directory import descriptor
 from mqstore.files.base.file_sizes import Layout
-from mqstore.files.base.safe_open import open_file
 from mqstore.files.copy_target import CopyTarget
 from mqstore.files.index.index_file import IndexFile, read_slots
 from mqstore.files.log.commit_log import CommitLog
@@ -77,7 +77,7 @@ def _pieces(
     yield 0, header.tobytes()
     yield HEADER.itemsize, slots.astype(SLOT).tobytes()
     position, end = (file_size(layout.slots, number) for number in (FIRST_UNIT, count))
-    source = open_file(file.place.root, f"{INDEX}/{file.name}")
+    source = descriptor(file.place.folder, f"{INDEX}/{file.name}")
     try:
         while position < end:
             data = os.pread(source, min(_AT_ONCE, end - position), position)

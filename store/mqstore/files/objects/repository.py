@@ -20,7 +20,8 @@ from typing import Any, Final, TypeVar
 from pyarrow import fs
 
 from mqstore.errors import StoreError, StoreLockedError, shown
-from mqstore.files.base.read_file import Entry, ReadFile
+from mqstore.files.base.folder import Entry, Folder
+from mqstore.files.base.read_file import ReadFile
 from mqstore.files.objects.address import ObjectStore
 from mqstore.files.objects.connection import connect
 from mqstore.files.objects.folder import ObjectFiles, open_objects
@@ -87,7 +88,7 @@ class ObjectBacking(Backing):
             raise
         upload.close()
 
-    def link(self, folder: str, path: str, target: str) -> bool:
+    def link(self, folder: Folder, path: str, target: str) -> bool:
         """Return False: an object has one name."""
         return False
 

@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsafePathError
 from mqstore.files.base import durable
-from mqstore.files.base.read_file import Entry, ReadFile
-from mqstore.files.base.read_file import each as each_of_folder
-from mqstore.files.base.safe_open import list_directory, open_to_read
+from mqstore.files.base.directory import Directory
+from mqstore.files.base.folder import Entry, Folder
+from mqstore.files.base.read_file import ReadFile
 from mqstore.files.copy_target import UNLINKABLE
 from mqstore.files.lock.processes import openers
 
@@ -63,7 +63,7 @@ class Backing(ABC):
         """Make or replace a file in one step, durably: nobody sees half of it."""
 
     @abstractmethod
-    def link(self, folder: str, path: str, target: str) -> bool:
+    def link(self, folder: Folder, path: str, target: str) -> bool:
         """Give the file ``folder/path`` a second name here, durably; False where it cannot be.
 
         Raises FileNotFoundError if it is gone.
@@ -98,7 +98,7 @@ class Backing(ABC):
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Return what ``work`` returns for each item, in order."""
-        return each_of_folder(self.address, work, items)
+        return [work(item) for item in items]
 
 
 class LocalObject:
@@ -141,12 +141,12 @@ class LocalBacking(Backing):
     def entries(self, folder: str = "") -> list[Entry]:
         """List the directory."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            return list_directory(self.address, folder)
+            return Directory(self.address).entries(folder)
         return []
 
     def open(self, path: str) -> ReadFile:
         """Open the file; no link is followed."""
-        return open_to_read(self.address, path)
+        return Directory(self.address).open(path)
 
     def make(self) -> None:
         """Make the directory. Raises InvalidOptionError where its parent is not there."""
@@ -187,7 +187,7 @@ class LocalBacking(Backing):
         durable.replace(self._at(beside), self._at(path))
         self.sync(path.rpartition("/")[0])
 
-    def link(self, folder: str, path: str, target: str) -> bool:
+    def link(self, folder: Folder, path: str, target: str) -> bool:
         """Make a hard link, and sync the bytes: a broker may not have."""
         try:
             durable.link(f"{folder}/{path}", self._at(target))

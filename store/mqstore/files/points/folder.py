@@ -1,6 +1,6 @@
 """A point as the folder of a store: its files are made of parts of the repository's objects.
 
-It is read as a store in an object store is (RemoteFolder), so every read takes it. Nothing of it
+It is read as a store in an object store is, so every read takes it. Nothing of it
 grows, and it has no ``abort``.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from mqstore.errors import CorruptStoreError, StoreNotFoundError, UnsafePathError
-from mqstore.files.base.read_file import Entry, ReadFile, RemoteFolder
+from mqstore.files.base.folder import Entry, Folder
+from mqstore.files.base.read_file import ReadFile
 from mqstore.files.points.backing import Backing
 from mqstore.files.points.manifest import PointFile, PointManifest
 from mqstore.files.points.repository import Repository, WantedPoint, object_path
@@ -148,22 +149,22 @@ class PartsFile:
         return CorruptStoreError(where, position, f"{reason}; {advice}")
 
 
-class PointFolder(RemoteFolder):
+class PointFolder(Folder):
     """A folder of a point: the root of its store, or one below it."""
 
-    files: PointFiles
-    below: str
+    is_remote = True
 
-    @classmethod
-    def of(cls, text: str, files: PointFiles, below: str = "") -> "PointFolder":
-        """Return the folder ``below`` the root, which is called ``text``; nothing is asked."""
-        found = cls(f"{text}/{below}" if below else text)
-        found.files, found.below = files, below
-        return found
+    def __init__(self, text: str, files: PointFiles, below: str = "") -> None:
+        """Take the folder ``below`` the root, which is called ``text``; nothing is asked."""
+        self._text, self.files, self._below = text, files, below
 
     def __reduce__(self) -> tuple[object, ...]:
-        text = str(self).removesuffix(f"/{self.below}") if self.below else str(self)
-        return (PointFolder.of, (text, self.files, self.below))
+        return (PointFolder, (self._text, self.files, self._below))
+
+    @property
+    def name(self) -> str:
+        """The repository and the point, as they were named."""
+        return f"{self._text}/{self._below}" if self._below else self._text
 
     @property
     def broker_name(self) -> str | None:
@@ -172,15 +173,42 @@ class PointFolder(RemoteFolder):
 
     def at(self, path: str) -> "PointFolder":
         """Return the folder ``path`` in it."""
-        text = str(self).removesuffix(f"/{self.below}") if self.below else str(self)
-        return PointFolder.of(text, self.files, self._path(path))
+        return PointFolder(self._text, self.files, self._path(path))
 
     def entries(self, path: str = "") -> list[Entry]:
         """Return what the manifest has."""
         return sorted(self.files.folder(self._path(path)).values(), key=lambda entry: entry.name)
 
-    def entry(self, path: str) -> Entry | None:
+    def survey(self, path: str = "") -> list[tuple[str, str, int]]:
+        """Return what the manifest has; none if the folder is not there."""
+        return [
+            (entry.name, "directory" if entry.is_directory else "file", entry.size)
+            for entry in self._known(path)
+        ]
+
+    def names(self, path: str = "") -> list[str]:
+        """Return the names in the manifest; none if the folder is not there."""
+        return [entry.name for entry in self._known(path)]
+
+    def exists(self, path: str = "") -> bool:
+        """Tell whether the manifest has ``path``."""
+        return self._entry(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether the manifest has ``path`` as a folder."""
+        found = self._entry(path)
+        return found is not None and found.is_directory
+
+    def _known(self, path: str) -> list[Entry]:
+        try:
+            return self.entries(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _entry(self, path: str) -> Entry | None:
         """Return what the manifest has of one name."""
+        if not self._path(path):
+            return Entry("", True, 0)
         folder, _, name = self._path(path).rpartition("/")
         try:
             return self.files.folder(folder).get(name)
@@ -196,7 +224,7 @@ class PointFolder(RemoteFolder):
         file = manifest.files.get(self._path(path))
         if file is not None:
             return PartsFile(self.files.backing, file, manifest.head.number)
-        if self.entry(path) is not None:
+        if self._entry(path) is not None:
             raise UnsafePathError(where, "not a plain file")
         raise FileNotFoundError(errno.ENOENT, "no such file in the point", where)
 
@@ -204,10 +232,10 @@ class PointFolder(RemoteFolder):
         """Do as the repository's place does."""
         return self.files.backing.each(work, items)
 
-    def check_readable(self) -> None:
+    def check_there(self, kind: str = "directory") -> None:
         """Raise NotARepositoryError, PointNotFoundError, StoreNotFoundError for an empty point."""
         if not self.files.folder(""):
-            raise StoreNotFoundError(self, "the point has no files")
+            raise StoreNotFoundError(self.name, "the point has no files")
 
     def local_path(self, path: str) -> str | None:
         """Return a file of this machine with just the bytes of ``path``; None if there is none."""
@@ -220,7 +248,7 @@ class PointFolder(RemoteFolder):
         return self.files.backing.local_path(object_path(part.name))
 
     def _path(self, path: str) -> str:
-        return "/".join(filter(None, (self.below, path)))
+        return "/".join(filter(None, (self._below, path)))
 
 
 def _tree(manifest: PointManifest) -> dict[str, dict[str, Entry]]:
@@ -244,4 +272,4 @@ def _tree(manifest: PointManifest) -> dict[str, dict[str, Entry]]:
 
 def point_folder(backing: Backing, wanted: WantedPoint, text: str) -> PointFolder:
     """Return the root of a point's store, which errors call ``text``; nothing is asked yet."""
-    return PointFolder.of(text, PointFiles(backing, wanted))
+    return PointFolder(text, PointFiles(backing, wanted))

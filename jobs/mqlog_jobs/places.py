@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mqlog_jobs.option_flags import FLAGS
+from mqstore.backlog.request import named_groups
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
 from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
@@ -91,10 +92,15 @@ class Named:
 
     @contextmanager
     def opened(
-        self, topic: str | Sequence[str] | None = None, *, damaged: bool = False
+        self,
+        topic: str | Sequence[str] | None = None,
+        *,
+        groups: str | None = None,
+        damaged: bool = False,
     ) -> Iterator[OpenStores]:
         """Open them all, and close them afterwards; ``topic`` names what must be readable.
 
+        ``groups`` are those that the option of that name gives.
         ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
         Raises InvalidOptionError, StoreNotFoundError, and what ``tables.places.open_all`` raises.
         """
@@ -104,6 +110,7 @@ class Named:
                 roots=found.roots(),
                 commit_log=self.commit_log,
                 subscribe=(topic,) if isinstance(topic, str) else tuple(topic or ()),
+                groups=tuple(sorted(named_groups(groups))),
                 by_log=self.from_log,
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.

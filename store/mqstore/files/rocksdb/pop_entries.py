@@ -1,0 +1,150 @@
+"""Entries of POP's KV service: messages that were popped and not acknowledged, in RocksDB.
+
+The database ``kvStore`` of a broker with popConsumerKVServiceInit (5.3.2 on) has one entry for each
+such message, in the column family ``popState``. Its key, big-endian:
+
+    bytes  field         meaning
+    -----  ------------  ---------------------------------------
+        8  visible_ms    pop time + invisible time
+        …  group @       consumer group
+        …  topic @       topic, or the retry topic
+        4  queue_id
+        1  @
+        8  queue_offset
+
+Its value is JSON: popTime in ms, attemptTimes, and what the key says once more. An acknowledgement
+deletes the entry; a change of the invisible time puts another one and deletes it. A broker syncs
+each write to the write-ahead log, so kill -9 loses none.
+
+Reference: PopConsumerRecord#getKeyBytes, PopConsumerRocksdbStore.
+"""
+
+import re
+from array import array
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.config import bounded_json
+from mqstore.files.rocksdb.database import RocksDatabase, has_database
+from mqstore.format.names import KV_STORE, MAX_QUEUE_ID, is_topic
+from mqstore.format.pop import KvEntry, KvPops
+
+POP_KV_STORE: Final = "POP_KV_STORE"
+FAMILY: Final = "popState"
+MOST_ENTRIES: Final = 10_000_000
+
+_MOST_LOG_BYTES: Final = 640 << 20  # Brokers have at most 4 write buffers of 128 MiB each.
+_MOST_VALUE_BYTES: Final = 64 << 10
+_MOST_AVERAGE_BYTES: Final = 4 << 10
+_MOST_VALUES: Final = 100
+_COLUMNS: Final = 5
+_TIME_BYTES: Final = 8
+_END_BYTES: Final = 14  # @, queueId, @, queue offset
+_END: Final = 2**63
+_RAW_SIZES: Final = re.compile(r"# entries=(\d+);.*raw value size=(\d+);", re.DOTALL)
+_ADVICE: Final = (
+    f". {KV_STORE} has the messages that POP groups have not acknowledged; the broker may be read "
+    "live instead"
+)
+
+
+class _Entries:
+    """Entries in columns, 40 bytes each; iterable, as often as one likes."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[str, str, int], int] = {}
+        self._columns = array("q")
+
+    def add(self, entry: KvEntry) -> None:
+        """Note an entry."""
+        name = entry.group, entry.topic, entry.queue_id
+        queue = self._queues.setdefault(name, len(self._queues))
+        row = (queue, entry.visible_ms, entry.queue_offset, entry.pop_ms, entry.deliveries)
+        self._columns.extend(row)
+
+    def __len__(self) -> int:
+        return len(self._columns) // _COLUMNS
+
+    def __iter__(self) -> Iterator[KvEntry]:
+        names, columns = list(self._queues), self._columns
+        for at in range(0, len(columns), _COLUMNS):
+            queue, visible, place, popped, deliveries = columns[at : at + _COLUMNS]
+            yield KvEntry(visible, *names[queue], place, popped, deliveries)
+
+    @property
+    def pairs(self) -> frozenset[tuple[str, str]]:
+        """Return the (topic, group) of all entries."""
+        return frozenset((topic, group) for group, topic, _ in self._queues)
+
+
+def has_pop_entries(root: str) -> bool:
+    """Tell whether the store ``root`` has a database of the KV service."""
+    return has_database(root, KV_STORE)
+
+
+def kv_pops(root: str) -> KvPops:
+    """Return the messages that groups popped with the KV service and have not acknowledged.
+
+    As the database is now: its broker may run. It is opened to be read only. Memory: 40 bytes an
+    entry, one value of at most 64 KiB, and the write-ahead log, of at most 640 MiB.
+
+    Raises UnsupportedStoreError without the package that reads RocksDB, in an object store, and
+    for more entries, a larger log or larger values than are read; CorruptStoreError,
+    UnsafePathError, FileNotFoundError.
+    """
+    found = _Entries()
+    for entry in _read(root):
+        found.add(entry)
+        if len(found) > MOST_ENTRIES:
+            reason = f"more than {MOST_ENTRIES:,} entries{_ADVICE}"
+            raise UnsupportedStoreError(f"{root}/{KV_STORE}", "TOO_LARGE", reason)
+    return KvPops(found, found.pairs)
+
+
+def _read(root: str) -> Iterator[KvEntry]:
+    database = RocksDatabase(root, KV_STORE, POP_KV_STORE, _ADVICE, _MOST_LOG_BYTES)
+    with closing(database):
+        _check_values(database, f"{root}/{KV_STORE}")
+        for key, value in database.items(FAMILY):
+            found = _parsed(key, value)
+            if found is None:
+                reason = f"no broker writes an entry of POP with the key {key[:300]!r}"
+                raise CorruptStoreError(f"{root}/{KV_STORE}", 0, reason)
+            yield found
+
+
+def _check_values(database: RocksDatabase, where: str) -> None:
+    """Raise UnsupportedStoreError for values that would take much memory to be looked at."""
+    told = _RAW_SIZES.search(database.about(FAMILY, "rocksdb.aggregated-table-properties"))
+    if told is None:
+        return
+    entries, size = map(int, told.groups())
+    if size > entries * _MOST_AVERAGE_BYTES + _MOST_VALUE_BYTES:
+        reason = f"{entries} entries have values of {size} bytes{_ADVICE}"
+        raise UnsupportedStoreError(where, "TOO_LARGE", reason)
+
+
+def _parsed(key: bytes, value: bytes) -> KvEntry | None:
+    """Return the message of an entry; None if no broker wrote it."""
+    middle, end = key[_TIME_BYTES:-_END_BYTES], key[-_END_BYTES:]
+    group, mark, topic = middle.decode(errors="replace").partition("@")
+    if not mark or end[:1] + end[5:6] != b"@@" or len(value) > _MOST_VALUE_BYTES:
+        return None
+    visible_ms, queue_id, queue_offset = (
+        int.from_bytes(part, "big", signed=True) for part in (key[:8], end[1:5], end[6:])
+    )
+    try:
+        fields = bounded_json.loads(value.decode(), _MOST_VALUES)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or not (is_topic(group) and is_topic(topic)):
+        return None
+    pop_ms, attempts = fields.get("popTime"), fields.get("attemptTimes", 0)
+    numbers = visible_ms, queue_offset, pop_ms, attempts
+    if not all(type(number) is int and 0 <= number < _END for number in numbers):
+        return None
+    if not 0 <= queue_id <= MAX_QUEUE_ID:
+        return None
+    return KvEntry(visible_ms, group, topic, queue_id, queue_offset, pop_ms, attempts)

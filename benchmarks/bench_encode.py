@@ -36,8 +36,8 @@ from benchmarks.rounds import Side, Timed, compare
 from benchmarks.rows import batches
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_encode import join_blocks
-from mqstore.files import durable
-from mqstore.files.read_file import read_into
+from mqstore.files.base import durable
+from mqstore.files.base.read_file import read_into
 from mqstore.format.arrays import Recycled
 from mqstore.format.crc import crc32
 from mqstore.write.commit import commit

@@ -5,16 +5,18 @@ drops all sources if one such import fails. So this module imports Spark only, a
 the rest is imported when the source is used.
 
 Import it before the session starts, and Spark looks with the interpreter that runs the program.
-Raises SparkTooOldError where Spark is older than 4.0.
+Raises ModuleNotFoundError, with what to install, where there is no pyspark, and SparkTooOldError
+where Spark is older than 4.0.
 """
 
 from typing import TYPE_CHECKING
 
 from mqstore import __version__
-from pyspark_mqlog import interpreter, versions
+from pyspark_mqlog import versions
 
 versions.refuse_older(versions.INSTALLED)
 
+from pyspark_mqlog import interpreter  # noqa: E402 - py4j comes with Spark
 from pyspark_mqlog.datasource import MqlogDataSource  # noqa: E402 - not there in Spark 3
 
 if TYPE_CHECKING:

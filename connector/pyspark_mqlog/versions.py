@@ -1,9 +1,21 @@
-"""The version of Spark, and the refusal of one that is too old. Imports nothing of Spark SQL."""
+"""The version of Spark, and the refusal of one that is missing or too old.
+
+Imports nothing of Spark SQL.
+"""
 
 import re
 from typing import Final
 
-import pyspark
+try:
+    import pyspark
+except ModuleNotFoundError as error:
+    if error.name != "pyspark":
+        raise
+    raise ModuleNotFoundError(
+        "mqlog reads and writes with Spark where pyspark is: "
+        "pip install 'pyspark>=4.0,<5' 'pandas>=2.2,<3'",
+        name="pyspark",
+    ) from None
 
 OLDEST: Final = (4, 0)
 """The first Spark with Python data sources that read and write streams."""

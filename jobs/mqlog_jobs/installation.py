@@ -47,13 +47,14 @@ json.dump({"python": sys.version_info[:2], "modules": found}, sys.stdout)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A package of pyproject.toml's ``dependencies``: its versions, and what needs it."""
+    """A package that pyproject.toml names: its versions, and what needs it."""
 
     name: str
     low: tuple[int, ...]
     high: tuple[int, ...] | None = None
     """The first version that does not fit any more; None: none is known."""
     of_spark: bool = False
+    """Of the extra ``spark``: nothing but Spark needs it."""
     of_command: bool = False
     """The command needs it, and the source does not."""
     of_speed: bool = False
@@ -85,14 +86,22 @@ REQUIREMENTS: Final = (
 def examine(*, spark: bool = True) -> Iterator[Diagnosis]:
     """Yield the diagnoses of Python, its packages, Java and the look-up.
 
-    Without ``spark`` an error of what only Spark needs is a note.
+    Without ``spark`` an error of what only Spark needs is a note, and without pyspark too nothing
+    is said of Java and the look-up.
     """
     yield Diagnosis(GOOD, "Python", f"{sys.version.split()[0]}, {sys.executable}")
     for requirement in REQUIREMENTS:
         diagnosis = _package(requirement)
         yield diagnosis if spark or not requirement.of_spark else _noted(diagnosis)
+    if not spark and not has_spark():
+        return
     for diagnosis in (_java(), *_lookup()):
         yield diagnosis if spark else _noted(diagnosis)
+
+
+def has_spark() -> bool:
+    """Tell whether this Python has a pyspark: what only Spark needs is else no error."""
+    return find_spec("pyspark") is not None
 
 
 def labels(found: Sequence[Diagnosis]) -> list[str]:
@@ -107,7 +116,8 @@ def missing(error: ModuleNotFoundError) -> str | None:
     name = (error.name or "").partition(".")[0]
     if not name or name in {"mqstore", "mqlog_jobs", _SOURCE}:
         return None
-    absent = [one for one in REQUIREMENTS if _is_needed(one, name)]
+    of_spark = any(one.of_spark and one.module == name for one in REQUIREMENTS)
+    absent = [one for one in REQUIREMENTS if _is_needed(one, name, of_spark)]
     if not absent:
         return f"{printable(str(error))}: a package lacks what it needs; pip check names it"
     names = ", ".join(one.name for one in absent)
@@ -121,7 +131,7 @@ def examine_alone(words: Sequence[str]) -> int:
     ``words`` are those behind ``doctor``. Stores and clusters are not examined.
     """
     has_places = not set(words) <= {"--json", "--spark"}
-    found = list(examine(spark="--spark" in words or not has_places))
+    found = list(examine(spark="--spark" in words or (has_spark() and not has_places)))
     if has_places:
         found.append(Diagnosis(ERROR, "Places", "not examined", "install what is missing first"))
     if "--json" in words:
@@ -136,10 +146,10 @@ def examine_alone(words: Sequence[str]) -> int:
     return FOUND
 
 
-def _is_needed(requirement: Requirement, name: str) -> bool:
+def _is_needed(requirement: Requirement, name: str, of_spark: bool) -> bool:
     if requirement.module == name:
         return True
-    is_optional = requirement.of_spark or requirement.of_speed
+    is_optional = requirement.of_speed or (requirement.of_spark and not of_spark)
     return not is_optional and find_spec(requirement.module) is None
 
 
@@ -157,6 +167,8 @@ def _package(requirement: Requirement) -> Diagnosis:
     name, advice = requirement.name, f"pip install '{requirement}'"
     if requirement.of_command:
         advice = f"the command needs it, and the source does not: {advice}"
+    elif requirement.of_spark:
+        advice = f"Spark needs it, and the command does not: {advice}"
     elif requirement.of_speed:
         advice = f"the same results, more slowly: {advice}"
     severity = WARNING if requirement.of_speed else ERROR

@@ -206,7 +206,8 @@ def doctor(
         bool,
         typer.Option(
             "--spark",
-            help="With a PLACE: count what Spark lacks as an error, as without one; else a note.",
+            help="Count what Spark lacks as an error; else a note if a PLACE is given or pyspark "
+            "is not installed.",
         ),
     ] = False,
     options: Options = None,
@@ -215,13 +216,14 @@ def doctor(
     """Examine why Spark does not find the format mqlog, or cannot read a store or a cluster."""
     from mqlog_jobs import render, views
     from mqlog_jobs.doctor import examine
+    from mqlog_jobs.installation import has_spark
     from mqstore.diagnosis import ERROR
 
     found = examine(
         *(stores or ()),
         commit_log=commit_log or (),
         options=options or (),
-        spark=spark or not stores,
+        spark=spark or (has_spark() and not stores),
     )
     diagnoses = list(found)
     if as_json:

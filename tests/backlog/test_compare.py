@@ -11,8 +11,8 @@ import pytest
 
 from mqstore.backlog import COMPARE_SCHEMA, BacklogRequest, Listed, compare, measure, plan
 from mqstore.backlog.estimate import SAMPLE_THRESHOLD
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.stream_groups import publish
-from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from support import expectations, goldens
 from support.opened import source_of

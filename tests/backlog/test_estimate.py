@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.backlog.estimate import MAX_SCAN, SAMPLE_THRESHOLD, Matches, estimate
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.tags import TagFilter, parse_tags
 from support.oracle import java_hash

@@ -10,7 +10,7 @@ import pytest
 
 from check.damages import FIRST, errors, write
 from mqstore.check import check
-from mqstore.files.read_file import LocalFile
+from mqstore.files.base.read_file import LocalFile
 from support import oracle
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out

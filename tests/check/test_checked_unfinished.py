@@ -6,7 +6,7 @@ import pytest
 
 from check.damages import errors, write
 from mqstore.check import check
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.write.recover import RecoverSettings, recover
 from support import killed_commit

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from connector import chaotic
 from mqstore.check import check
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
 from support import soak
 from support.contract import assert_contract

@@ -14,7 +14,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from mqstore.errors import NondeterministicWriteError, StoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.tables import commits
 from mqstore.tables.choice import open_root
 from mqstore.write import streams

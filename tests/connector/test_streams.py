@@ -14,8 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
-from mqstore.files.store_dir import StoreDir
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader

@@ -1,6 +1,6 @@
 """A disk that forgets: what a run of ours did to the file system, and what a power cut may leave.
 
-`Recorder` stands in for the module `os` in the seam (mqstore.files.durable), does what is asked
+`Recorder` stands in for `os` in the seam (mqstore.files.base.durable), does what is asked
 of it and keeps a list. `Disk` plays that list up to any place and says what may be on the disk
 then: all that was synced, and any of the rest. A write is cut into pieces of 512 bytes or 4 KiB,
 each of which may be there or not; so may the growth of a file, and each change of a directory.
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mqstore.files import durable
+from mqstore.files.base import durable
 
 ALL_SUBSETS = 6  # of at most that many pieces
 _FRAMES = 4

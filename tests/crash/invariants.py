@@ -18,7 +18,7 @@ from pathlib import Path
 from crash.broker_model import serve
 from mqstore.check import check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
 from mqstore.read.scan import scan

@@ -16,7 +16,7 @@ import pytest
 from crash import play, settled
 from crash.disk import forgetting
 from crash.scenarios import SCENARIOS, work
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.txn import intent, ledger
 from mqstore.write import apply, resume

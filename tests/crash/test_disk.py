@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crash.disk import Disk, Recorder, standing_in
-from mqstore.files import durable
+from mqstore.files.base import durable
 
 Found = frozenset[tuple[str, bytes | None]]
 

@@ -402,7 +402,7 @@ def test_f10_reading_a_file_that_shrinks_is_a_named_error_unless_it_is_mapped(
 FILLING = """
 import mmap, os, sys
 from mqstore.errors import NoSpaceError
-from mqstore.files import durable
+from mqstore.files.base import durable
 path, mode = sys.argv[1:]
 fd = durable.create(path)
 size = 4 << 20

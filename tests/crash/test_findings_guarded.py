@@ -21,11 +21,11 @@ from crash.mutations import STEPS
 from crash.rocketmq_jvm import hand
 from crash.rocketmq_jvm.store_jvm import Sizes, StoreJvm
 from crash.scenarios import BY_NAME, Work, work
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.new_file import NewFile, opened
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import config_write
-from mqstore.files.new_file import NewFile, opened
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent
 from mqstore.format.names import INTERLOCK
 from mqstore.write.commit import abort, commit

@@ -25,7 +25,7 @@ from crash import saves
 from crash.invariants import assert_clocks, assert_index, assert_log
 from mqlog_jobs.session import LOOPBACK, QUIET
 from mqstore.check import check
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import soak

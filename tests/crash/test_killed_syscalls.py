@@ -22,7 +22,7 @@ from crash import play
 from crash.forks import Forks, Laid
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent
 from support import soak
 

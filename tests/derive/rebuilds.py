@@ -6,11 +6,11 @@ from pathlib import Path
 
 from mqstore.derive.damage import BeyondLogEnd
 from mqstore.derive.rebuild import Rebuilt, rebuild
-from mqstore.files import durable
-from mqstore.files.file_sizes import FileSizes
+from mqstore.files.base import durable
+from mqstore.files.base.file_sizes import FileSizes
+from mqstore.files.base.store_dir import open_dir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.store import Store
-from mqstore.files.store_dir import open_dir
-from mqstore.files.store_writer import StoreWriter
 from support.stores import UNIT_BYTES, Layout
 
 

@@ -9,8 +9,8 @@ import pytest
 from derive.rebuilds import rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import checkpoint
-from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle

@@ -8,7 +8,7 @@ import pytest
 from mqstore.check import check
 from mqstore.derive.log_end import LogEnd, find_log_end
 from mqstore.errors import CorruptStoreError, UncleanStoreError, UnsupportedStoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.store import Store
 from support import oracle
 from support.oracle import Message

@@ -12,7 +12,7 @@ import pytest
 from derive.rebuilds import derived, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.derive.rebuild import recovery_start
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.store import Store
 from support import oracle, soak
 from support.dying import killed
@@ -176,7 +176,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
         import resource, sys
         from pathlib import Path
         sys.path.insert(0, sys.argv[2])
-        from mqstore.files.file_sizes import FileSizes
+        from mqstore.files.base.file_sizes import FileSizes
         from derive.rebuilds import rebuilt
         root = Path(sys.argv[1])
         sizes = FileSizes(0, 6_000_000, 50_000, 300_000)

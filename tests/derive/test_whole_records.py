@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.derive.whole_records import Doubt, Stretch, WholeRecords
-from mqstore.files.read_file import LocalFile
+from mqstore.files.base.read_file import LocalFile
 from support import oracle
 from support.oracle import V1, Message, encode
 from support.stores import Layout, place

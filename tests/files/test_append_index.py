@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
-from mqstore.files.file_sizes import FileSizes
+from mqstore.files.base.file_sizes import FileSizes, Layout
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.undo import Undo
 from mqstore.files.index import index_append
 from mqstore.files.index.index_append import IndexAppender, IndexKeys
-from mqstore.files.index.index_file import Layout, list_index_files
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.undo import Undo
+from mqstore.files.index.index_file import list_index_files
 from support import oracle
 from support.oracle import Message
 from support.writing import writer_of

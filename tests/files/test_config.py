@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptConfigError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig, CommittedOffsets, TopicConfig
-from mqstore.files.store_dir import StoreDir
 from support.stores import fastjson, topics_json, write_json
 
 OFFSETS = {"offsetTable": {"T@G": {0: 5, 1: 7}, "%RETRY%G@G": {0: 0}}}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
-from mqstore.files.store_dir import StoreDir
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.names import mapped_file_name
 from support import oracle, strategies

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from mqstore.codec.hashing import tags_codes
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.queue.extension import ConsumeQueueExt
-from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import NoSpaceError, UnsafePathError
-from mqstore.files import durable
-from mqstore.files.new_file import NewFile, reserve_in, wipe
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
-from mqstore.files.undo import Undo
+from mqstore.files.base import durable
+from mqstore.files.base.new_file import NewFile, reserve_in, wipe
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
+from mqstore.files.base.undo import Undo
 from support.writing import SIZES
 
 
@@ -80,7 +80,7 @@ def test_a_page_that_a_mapping_has_not_got_is_an_error_and_no_signal(
     """In a process of its own, which a SIGBUS would end."""
     code = f"""
 import os, sys
-from mqstore.files import durable
+from mqstore.files.base import durable
 fd = durable.create(sys.argv[1])
 durable.truncate(fd, 16384)
 mapping = durable.WriteMapping(fd)

@@ -20,7 +20,7 @@ from mqstore.errors import (
     UnsafePathError,
     UnsupportedStoreError,
 )
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.lock import processes, store_lock
 from mqstore.files.lock.processes import is_locked, openers
 from mqstore.files.lock.store_lock import StoreHold, writers_only

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqstore.files.safe_open import list_directory, survey
+from mqstore.files.base.safe_open import list_directory, survey
 
 
 @pytest.fixture

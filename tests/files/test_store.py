@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import CorruptStoreError, NotAStoreError
-from mqstore.files.file_sizes import KnownFileSizes
+from mqstore.files.base.file_sizes import KnownFileSizes
 from mqstore.files.store import Store
 from support.oracle import Message
 from support.stores import Layout, lay_out

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import NotAStoreError, UnsafePathError
+from mqstore.files.base.store_dir import open_dir
 from mqstore.files.copy_target import Copy
-from mqstore.files.store_dir import open_dir
 from support.oracle import Message
 from support.stores import lay_out
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.files.store_dir import check_writable, open_dir
+from mqstore.files.base.store_dir import check_writable, open_dir
 from support.oracle import Message
 from support.stores import Laid, lay_out
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from fuzz.decided import JOB, made_up, with_sum
 from fuzz.looks import whole_rows
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import stream_groups
-from mqstore.files.store_dir import StoreDir
 from support import expectations, goldens, oracle, writing
 from support.oracle import Message, join_properties
 from support.stores import Layout, Queue, is_consumable, lay_out, write_json

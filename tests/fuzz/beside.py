@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import ledger
 from mqstore.read.capabilities import Tail
 from mqstore.read.directory import take

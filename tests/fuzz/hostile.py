@@ -10,9 +10,9 @@ import pyarrow as pa
 from fuzz.in_time import begin
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import list_index_files
-from mqstore.files.store_dir import StoreDir
 from mqstore.read import source
 from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve

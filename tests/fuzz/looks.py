@@ -20,9 +20,9 @@ from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.copy.copy_store import copy_store
+from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve

@@ -10,10 +10,10 @@ import pytest
 
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
+from mqstore.files.base.file_sizes import Layout as IndexLayout
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile, list_index_files
-from mqstore.files.index.index_file import Layout as IndexLayout
-from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan

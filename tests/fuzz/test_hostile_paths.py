@@ -17,8 +17,8 @@ from fuzz.hostile import (
 )
 from fuzz.in_time import in_time  # noqa: F401 - a fixture
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
-from mqstore.files.store_dir import StoreDir
 from support import oracle
 from support.opened import topics_of
 from support.oracle import Message

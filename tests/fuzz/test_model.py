@@ -30,8 +30,8 @@ from crash.faults import CHANGES
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import NondeterministicWriteError, StoreLockedError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.lock.store_lock import StoreHold
-from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
 from mqstore.read.scan import scan

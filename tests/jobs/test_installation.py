@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from mqlog_jobs import installation
-from mqstore.diagnosis import ERROR, GOOD, WARNING
+from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ("pyspark", "numpy", "pandas", "pyarrow")
+SMALL = ("numpy", "pyarrow", "rich", "typer", "zlib-ng")  # What an install without extras brings.
+SPARK = "pip install 'pyspark>=4.0,<5' 'pandas>=2.2,<3'"
 COMMAND = "from mqlog_jobs.cli import main; main()"
 READ = """
 import sys
@@ -140,6 +142,45 @@ def test_a_package_that_lacks_its_own_is_no_traceback(environment: Environment) 
     )
 
 
+def test_a_small_install_shows_the_backlog_of_a_store(
+    environment: Environment, golden_550: Path
+) -> None:
+    done = ended(environment(*SMALL), COMMAND, "backlog", "--summary", "--json", golden_550)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {json.loads(line)["group"] for line in done.stdout.splitlines()} >= {"CG_G", "LP_G"}
+
+
+def test_the_import_of_the_source_without_spark_says_what_to_install(
+    environment: Environment,
+) -> None:
+    done = ended(environment(*SMALL), "import pyspark_mqlog")
+
+    assert done.stderr.splitlines()[-1] == (
+        f"ModuleNotFoundError: mqlog reads and writes with Spark where pyspark is: {SPARK}"
+    )
+
+
+def test_the_demo_without_spark_names_it_in_one_line(environment: Environment) -> None:
+    python = environment(*SMALL)
+    done = ended(python, COMMAND, "demo")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"mqlog: not installed for {python}: pyspark, pandas; {SPARK}\n"
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--spark",), 1)])
+def test_doctor_of_a_small_install_finds_an_error_only_where_spark_is_asked_for(
+    environment: Environment, words: tuple[str, ...], code: int
+) -> None:
+    done = ended(environment(*SMALL), COMMAND, "doctor", "--json", *words)
+    told = found(done.stdout)
+
+    assert (done.returncode, done.stderr) == (code, "")
+    assert {told["pyspark"], told["pandas"]} == {ERROR if words else REMARK}
+    assert ("Java" in told) == bool(words)
+
+
 @pytest.mark.parametrize("job", ["backlog", "check", "export", "publish", "replay", "tail"])
 def test_a_job_starts_without_the_commands_packages(environment: Environment, job: str) -> None:
     program = f"import runpy; runpy.run_module('mqlog_jobs.{job}', run_name='__main__')"
@@ -160,7 +201,9 @@ def test_the_source_reads_where_only_spark_numpy_pandas_and_pyarrow_are(
 def test_the_requirements_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-    assert sorted(map(str, installation.REQUIREMENTS)) == sorted(project["dependencies"])
+    named = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+
+    assert sorted(map(str, installation.REQUIREMENTS)) == sorted(named)
     assert all(installation._package(one).severity == GOOD for one in installation.REQUIREMENTS), (
         sys.executable
     )

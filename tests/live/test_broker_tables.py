@@ -9,8 +9,8 @@ import pytest
 
 from broker.harness import BROKER_NAME
 from live.real import NAMES, Live
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
-from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC
 from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting.cluster import Cluster

@@ -19,9 +19,9 @@ from mqstore.check.store import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.copy_store import copy_store
 from mqstore.errors import CorruptStoreError, StoreError, UnsupportedStoreError
+from mqstore.files.base.store_dir import open_dir
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.store import Store
-from mqstore.files.store_dir import open_dir
 from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.scan import scan

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import DataLossError, StoreReplacedError
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.read.admission import Admission
 from mqstore.read.capabilities import Tail
 from mqstore.read.follow import Follower

@@ -19,7 +19,7 @@ from mqstore.errors import (
     UnsupportedStoreError,
     UnsupportedTopicError,
 )
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.read.capabilities import followable
 from mqstore.read.directory import open_origin, take

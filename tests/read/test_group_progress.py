@@ -8,9 +8,9 @@ from mqstore.backlog import BacklogRequest
 from mqstore.backlog.plan import plan
 from mqstore.backlog.standing import Standing
 from mqstore.errors import CorruptConfigError, InvalidOptionError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.stream_groups import publish, published
-from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import open_origin, take
 from mqstore.read.group_progress import PublishedProgress
 from mqstore.tables.store import committed_offsets

@@ -24,8 +24,8 @@ from mqstore.errors import (
     UnsafePathError,
     UnsupportedStoreError,
 )
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
-from mqstore.files.store_dir import StoreDir
 from mqstore.read.capabilities import followable, group_publisher
 from mqstore.read.directory import open_origin, take
 from mqstore.read.queues import QueueFilter

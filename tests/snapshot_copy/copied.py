@@ -50,7 +50,7 @@ def kill_at(link: int, source: Path, target: Path) -> Path:
     """Kill a process that copies, at the link of that number; return what it leaves."""
     program = f"""
 import os, signal
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.copy.copy_store import copy_store
 act, done = durable.link, []
 def link(source, target):

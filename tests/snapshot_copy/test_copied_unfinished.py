@@ -9,8 +9,8 @@ import pytest
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
 from mqstore.errors import StoreLockedError
-from mqstore.files import durable
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base import durable
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
 from mqstore.write.errors import CommitInDoubtError
 from snapshot_copy.copied import rows

@@ -27,9 +27,9 @@ from mqstore.errors import (
     NoSpaceError,
     UnsupportedStoreError,
 )
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
-from mqstore.files.store_dir import StoreDir
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.read.directory import open_origin, take
 from mqstore.read.scan import scan

@@ -14,8 +14,8 @@ from mqstore.check import check
 from mqstore.codec.inner_batch import NOT_FILLED
 from mqstore.copy.salvage import Salvaged, salvage
 from mqstore.copy.salvaged_offsets import OUT_OF_ORDER, TWICE
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
-from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

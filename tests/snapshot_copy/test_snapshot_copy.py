@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
 from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnsupportedStoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.format.config import MAX_CONFIG_BYTES
 from snapshot_copy.copied import SMALL, errors, messages, rows
 from support import goldens

@@ -11,7 +11,7 @@ from crash.disk import Disk, Recorder, standing_in
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
 from mqstore.errors import InvalidOptionError, NotAStoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
 from snapshot_copy.copied import SMALL, kill_at, messages, rows
 from support import goldens, soak
 from support.processes import held_by_another

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqstore.files import durable
+from mqstore.files.base import durable
 
 CHANGES = (
     "create",

@@ -18,7 +18,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 
-from mqstore.files import durable
+from mqstore.files.base import durable
 from support.writing import SMALL, append, rows
 
 APP_ID, VERSION = "killed", 7

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqstore.files.file_sizes import FileSizes
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
-from mqstore.files.undo import Undo
+from mqstore.files.base.file_sizes import FileSizes
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
+from mqstore.files.base.undo import Undo
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
 from mqstore.write.stage.job import CommitResult, Manifest, WriteJob

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mqstore.errors import CorruptConfigError
-from mqstore.files.store_writer import StoreWriter
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.txn import ledger
 from mqstore.files.txn.ledger import Key, LedgerEntry
 from mqstore.tables import commits

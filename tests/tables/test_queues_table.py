@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from numpy.typing import NDArray
 
-from mqstore.files import mapped_file_queue
+from mqstore.files.base import mapped_file_queue
+from mqstore.files.base.read_file import Entry
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.read_file import Entry
 from mqstore.read import heads
 from mqstore.read.directory import take
 from mqstore.tables import store as store_tables

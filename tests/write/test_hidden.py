@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from mqstore.errors import NoSpaceError
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
-from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.files.txn.intent import CommitFence
 from mqstore.read import snapshot

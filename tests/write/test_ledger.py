@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import ledger
 from mqstore.files.txn.ledger import DONE, Key, LedgerEntry
 from support.writing import SMALL, append, held, rows, writer_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mqstore.check import check
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.txn import segment
 from mqstore.files.txn.errors import CorruptStagingError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.txn import intent

@@ -10,9 +10,9 @@ import pytest
 
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError, UncleanStoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import checkpoint, config_write
-from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger, small_json
 from mqstore.read.directory import take
 from mqstore.write.commit import commit

@@ -10,12 +10,12 @@ import pytest
 
 from mqstore.check import check
 from mqstore.errors import NoSpaceError, StoreError, StoreLockedError, UncleanStoreError
-from mqstore.files import durable
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base import durable
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.undo import Undo
 from mqstore.files.txn import small_json
 from mqstore.files.txn.errors import StagingNotSharedError
 from mqstore.files.txn.ledger import Key
-from mqstore.files.undo import Undo
 from mqstore.write.commit import abort, commit
 from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.prepare import is_empty

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqstore.files import durable
+from mqstore.files.base import durable
 from support.writing import SMALL, append, held, rows
 
 SYNCED = {**SMALL, "mapped_file_size_commit_log": 1 << 16, "fsync": "commit"}

@@ -8,7 +8,7 @@ import pytest
 
 from mqstore.check import check
 from mqstore.errors import InvalidOptionError, UnsupportedStoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.lock.file_system import file_system, keeps_reservations
 from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 
 from mqstore.errors import shown
+from mqstore.files.base.safe_open import exists
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.lock.processes import holders, is_locked
-from mqstore.files.safe_open import exists
-from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.format import names
 

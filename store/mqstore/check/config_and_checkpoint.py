@@ -7,10 +7,10 @@ import numpy as np
 from mqstore.check.causes import Causes
 from mqstore.check.finding import WARNING, FindingPlace, Findings
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
+from mqstore.files.base.read_file import Entry
+from mqstore.files.base.safe_open import list_directory, survey
 from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import TopicConfig
-from mqstore.files.read_file import Entry
-from mqstore.files.safe_open import list_directory, survey
 from mqstore.files.store import Store
 from mqstore.files.txn import intent
 from mqstore.format import names

@@ -4,7 +4,7 @@ import numpy as np
 
 from mqstore.check.finding import FindingPlace, Findings
 from mqstore.errors import StoreError
-from mqstore.files.entry_log import EntryLog
+from mqstore.files.log.entry_log import EntryLog
 from mqstore.files.store import Store
 from mqstore.format.arrays import Structs
 from mqstore.format.dledger import CHECKPOINT, INDEX, UNIT

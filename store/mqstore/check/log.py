@@ -14,8 +14,8 @@ from mqstore.codec.bodies import broken_bodies
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.walk import BLANK_RECORD, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
+from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.log.log_end import data_behind
-from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.store import Store
 
 

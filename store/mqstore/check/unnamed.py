@@ -13,8 +13,8 @@ import numpy as np
 from mqstore.check.finding import FindingPlace, Findings
 from mqstore.derive.queue_units import ExpectedUnits, is_possible
 from mqstore.errors import CorruptStoreError
+from mqstore.files.base.store_dir import BY_LOG
 from mqstore.files.queue.units import Units
-from mqstore.files.store_dir import BY_LOG
 from mqstore.format import names
 from mqstore.format.arrays import Mask, TopicQueue
 

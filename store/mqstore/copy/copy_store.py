@@ -24,16 +24,16 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
+from mqstore.files.base.mapped_file_queue import MappedFile
+from mqstore.files.base.safe_open import read_small, survey
+from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import checkpoint, stream_groups
 from mqstore.files.copy_target import Copy, workplace
-from mqstore.files.file_sizes import NOTE
 from mqstore.files.index import index_cut
+from mqstore.files.known_sizes import NOTE
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
-from mqstore.files.mapped_file_queue import MappedFile
-from mqstore.files.safe_open import read_small, survey
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.txn import intent, ledger
 from mqstore.format import names
 from mqstore.format.config import MAX_CONFIG_BYTES

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Final
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.files import durable
-from mqstore.files.safe_open import open_file, survey
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base import durable
+from mqstore.files.base.safe_open import open_file, survey
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.format.message import FILE_SIZE
 from mqstore.format.names import INTERLOCK, parse_mapped_file_name
 

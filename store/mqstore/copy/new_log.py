@@ -23,7 +23,7 @@ from mqstore.copy.salvage_report import (
 )
 from mqstore.derive.whole_records import Stretch
 from mqstore.errors import CorruptStoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.copy_target import Copy
 from mqstore.format.arrays import Int64s
 from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, MIN_BLANK_BYTES

@@ -21,14 +21,15 @@ from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.repair_index import IndexRebuild
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import NoSpaceError
+from mqstore.files.base.file_sizes import FileSizes
+from mqstore.files.base.new_file import TEMP_FOLDER
+from mqstore.files.base.store_dir import StoreDir, open_dir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config.config_write import replace_file
 from mqstore.files.config.rocksdb_config import config_databases
 from mqstore.files.copy_target import Copy, remove_tree
-from mqstore.files.file_sizes import NOTE, FileSizes, note
+from mqstore.files.known_sizes import NOTE, note
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.new_file import TEMP_FOLDER
-from mqstore.files.store_dir import StoreDir, open_dir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 
 _TEMP: Final = f"{names.OURS}/{TEMP_FOLDER}"

@@ -19,10 +19,10 @@ from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
 from mqstore.derive.records import WHOLE, fetch
 from mqstore.errors import StoreError
+from mqstore.files.base.safe_open import list_names, survey
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.safe_open import list_names, survey
-from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, TopicQueue
 from mqstore.format.batch_consume_queue import BATCH_UNIT, BATCH_UNITS_PER_FILE

@@ -16,6 +16,9 @@ from typing import Any, Final
 
 from mqstore.copy.salvage_report import LOST, MOVED, Report, ReportEntry
 from mqstore.errors import CorruptConfigError, StoreError
+from mqstore.files.base.safe_open import survey
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.config_write import add_topics, replace_checkpoint
 from mqstore.files.config.rocksdb_config import (
@@ -26,9 +29,6 @@ from mqstore.files.config.rocksdb_config import (
     table_places,
 )
 from mqstore.files.copy_target import Copy
-from mqstore.files.safe_open import survey
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue
 from mqstore.format.config import (

@@ -37,9 +37,9 @@ from mqstore.copy.new_log import (
 from mqstore.copy.salvage_report import LOST, Report, ReportEntry
 from mqstore.derive.whole_entries import WholeEntries
 from mqstore.derive.whole_records import Doubt, Stretch
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.read_file import LocalFile
 from mqstore.files.copy_target import Copy
-from mqstore.files.read_file import LocalFile
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.dledger import BODY_OFFSET, ENTRY_MAGIC
 from mqstore.format.message import MIN_BLANK_BYTES

@@ -33,9 +33,9 @@ from mqstore.copy.salvage_report import (
     with_record,
 )
 from mqstore.derive.whole_records import Doubt, Stretch, WholeRecords
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.read_file import LocalFile
 from mqstore.files.copy_target import Copy
-from mqstore.files.read_file import LocalFile
 from mqstore.format.arrays import Int64s
 from mqstore.format.message import HEADERS, MIN_BLANK_BYTES
 from mqstore.format.names import COMMIT_LOG

@@ -25,10 +25,10 @@ from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.queue_units import make_units
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.queue.queue_repair import fillers
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format.arrays import Int64s, Structs, TopicQueue
 from mqstore.format.batch_consume_queue import make_batch_units
 from mqstore.format.client_message import MAX_BATCH_MESSAGES

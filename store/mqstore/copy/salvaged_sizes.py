@@ -7,11 +7,12 @@ from itertools import islice
 from typing import Final
 
 from mqstore.errors import StoreError
-from mqstore.files.file_sizes import FileSizes, KnownFileSizes, noted_sizes
-from mqstore.files.index.index_file import Layout, list_index_files
+from mqstore.files.base.file_sizes import FileSizes, KnownFileSizes, Layout
+from mqstore.files.base.safe_open import survey
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.index.index_file import list_index_files
+from mqstore.files.known_sizes import noted_sizes
 from mqstore.files.queue.consume_queue import each_queue
-from mqstore.files.safe_open import survey
-from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.consume_queue import UNIT
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.files.base.file_sizes import Layout
 from mqstore.files.index.index_file import (
     IndexFile,
-    Layout,
     chain,
     other_layout,
     read_slots,

@@ -24,7 +24,7 @@ from mqstore.derive.section_files import (
     SectionFile,
 )
 from mqstore.errors import UnsupportedStoreError
-from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import MOST_QUEUES
 from mqstore.format.arrays import TopicQueue
 

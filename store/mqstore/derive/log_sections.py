@@ -20,8 +20,8 @@ from mqstore.derive.log_walk import LogChunk, log_chunks
 from mqstore.derive.queue_units import is_possible, units_of
 from mqstore.derive.quick_units import LEFT, QuickWalk
 from mqstore.derive.resync import Resync
+from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.format.message import MIN_BLANK_BYTES

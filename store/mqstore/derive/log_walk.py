@@ -23,8 +23,8 @@ from mqstore.codec.entries import broken_rules, follow_entries
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.walk import BLANK_RECORD, CUT, Walked, follow
 from mqstore.derive.records import WHOLE, verify
+from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.arrays import Mask, Structs
 from mqstore.format.dledger import BODY_OFFSET
 from mqstore.format.message import HARD_RECORD_BYTES

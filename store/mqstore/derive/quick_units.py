@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.walk import CUT, what_lies_at
+from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.arrays import Bytes
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.native.registry import FULL, NOT_MINE

@@ -16,8 +16,8 @@ from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.repair_index import IndexRebuild
 from mqstore.derive.repair_queues import EarlierUnitsLostError, QueueRebuild
 from mqstore.derive.sound_record import read_record
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.store import Store
-from mqstore.files.store_writer import StoreWriter
 
 _BEFORE_CHECKPOINT_MS: Final = 3000  # StoreCheckpoint#getMinTimestamp
 

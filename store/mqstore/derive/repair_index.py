@@ -18,7 +18,8 @@ from mqstore.derive.index_chains import INDEX_CHUNK_UNITS, IndexUnits, sound_par
 from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream, has_keys
 from mqstore.derive.records import WHOLE, fetch_at
 from mqstore.derive.sound_record import read_record
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.index.index_append import IndexAppender, IndexKeys, next_name
 from mqstore.files.index.index_file import list_index_files
 from mqstore.files.index.index_repair import (
@@ -31,7 +32,6 @@ from mqstore.files.index.index_repair import (
     units_of,
 )
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format.arrays import Int64s
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX

@@ -35,13 +35,13 @@ from mqstore.derive.queue_units import (
 from mqstore.derive.records import SOUND_CHECKS, fetch
 from mqstore.derive.sound_record import read_record
 from mqstore.errors import CorruptStoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.mapped_file_queue import MappedFile
+from mqstore.files.base.safe_open import list_names
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.queue.queue_repair import QueueRepair, are_empty, fillers
-from mqstore.files.safe_open import list_names
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, Mask, Structs, TopicQueue
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT

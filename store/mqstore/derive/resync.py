@@ -8,8 +8,8 @@ from typing import Final
 
 from mqstore.codec.walk import places_of_headers
 from mqstore.derive.records import IN_PLACE, fetch_at
+from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.message import HEADER
 
 _RESYNC_WINDOW_BYTES: Final = 1 << 20

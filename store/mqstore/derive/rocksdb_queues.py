@@ -23,11 +23,11 @@ from mqstore.derive.records import fetch_at
 from mqstore.derive.section_files import QueueTotals
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import CorruptStoreError
-from mqstore.files.entry_log import open_log
+from mqstore.files.base.store_dir import BY_LOG, StoreDir
+from mqstore.files.log.entry_log import open_log
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.rocksdb.unit_table import UnitTable
-from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format.arrays import Structs, TopicQueue
 from mqstore.format.consume_queue import UNIT
 

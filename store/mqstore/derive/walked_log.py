@@ -23,12 +23,12 @@ from mqstore.derive.section_files import (
     write_section,
 )
 from mqstore.errors import CorruptStoreError, NoSpaceError
-from mqstore.files.entry_log import open_log
+from mqstore.files.base.mapped_file_queue import MappedFile
+from mqstore.files.base.safe_open import real_path
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.entry_log import open_log
 from mqstore.files.log.log_end import after_blank
-from mqstore.files.mapped_file_queue import MappedFile
-from mqstore.files.safe_open import real_path
-from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import mapped_file_name
 
 _SIDE_BY_SIDE: Final = 4

@@ -22,7 +22,7 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.plausible import implausible
 from mqstore.codec.walk import BLANK_RECORD, CUT, Walked, follow, places_of_headers
-from mqstore.files.read_file import ReadFile
+from mqstore.files.base.read_file import ReadFile
 from mqstore.format.arrays import Int64s
 from mqstore.format.message import HARD_RECORD_BYTES, HEADERS, MIN_RECORD_BYTES
 

@@ -17,11 +17,10 @@ import stat
 from typing import Final
 
 from mqstore.errors import InvalidOptionError, shown
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.safe_open import list_names, open_file, survey
 from mqstore.files.lock.processes import openers
-from mqstore.files.safe_open import list_names, open_file, survey
-
-MARK: Final = "mqlog-copy-in-progress"
+from mqstore.format.names import COPY_MARK
 
 _UNLINKABLE: Final = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -159,7 +158,7 @@ class _Workplace:
         self._target = target
         self._parent = os.path.dirname(target)  # noqa: PTH120
         self._path = workplace(target)
-        self._mark = f"{self._path}/{MARK}"
+        self._mark = f"{self._path}/{COPY_MARK}"
         self._fd = -1
         self.root = f"{self._path}/{_COPY_FOLDER}"
 
@@ -244,17 +243,17 @@ class _Workplace:
         if status.st_uid not in {os.geteuid(), os.stat(self._parent).st_uid}:  # noqa: PTH116
             return f"belongs to user {status.st_uid}, this process is user {os.geteuid()}"
         found = set(list_names(self._path))
-        if found and MARK not in found:
-            return f"has no mark of ours ({MARK}) in it"
-        more = found - {MARK, _COPY_FOLDER}
+        if found and COPY_MARK not in found:
+            return f"has no mark of ours ({COPY_MARK}) in it"
+        more = found - {COPY_MARK, _COPY_FOLDER}
         if more:
             return f"has more in it than a copy: {shown(min(more))}"
-        return "" if not found or self._is_marked() else f"the file {MARK} in it is not ours"
+        return "" if not found or self._is_marked() else f"the file {COPY_MARK} in it is not ours"
 
     def _is_marked(self) -> bool:
         """Tell whether the mark is ours; if it was just being made, it is empty or zeros."""
         try:
-            fd = open_file(self._path, MARK)
+            fd = open_file(self._path, COPY_MARK)
         except FileNotFoundError:
             return True
         try:

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from mqstore.errors import UnsafePathError
+from mqstore.files.base.safe_open import list_names, open_file
 from mqstore.files.lock.file_system import is_remote
-from mqstore.files.safe_open import list_names, open_file
 
 _SLOW_BYTES: Final = 16 << 20  # Fewer are freed in a few milliseconds.
 _MOST_OPEN: Final = 64  # The blocks of further files are freed by unlink.

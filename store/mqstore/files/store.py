@@ -18,17 +18,18 @@ from typing import Protocol
 import numpy as np
 
 from mqstore.errors import UnsupportedStoreError, shown
+from mqstore.files.base.file_sizes import KnownFileSizes
+from mqstore.files.base.safe_open import exists
+from mqstore.files.base.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import BrokerConfig
-from mqstore.files.entry_log import open_log
-from mqstore.files.file_sizes import KnownFileSizes, known_sizes
 from mqstore.files.index.index_file import IndexFile, list_index_files
+from mqstore.files.known_sizes import known_sizes
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.entry_log import open_log
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.queue.units import Units
-from mqstore.files.safe_open import exists
-from mqstore.files.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue
 

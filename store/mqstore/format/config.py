@@ -7,6 +7,8 @@
     subscriptionGroup.json  subscriptionGroupTable: {group: {…}}
     delayOffset.json        offsetTable: {delay level 1..18: next queue offset}
     consumerFilter.json     filterDataByTopic: {topic: {groupFilterData: {group: {expression, …}}}}
+    consumerOrderInfo.json  table: {"topic@group": {queueId: open batch of a group in order}} (5.x)
+    messageRequestMode.json messageRequestModeMap: {topic: {group: {mode: PULL or POP}}} (5.x)
     lmqConsumerOffset.json  consumerOffset.json of a broker with enableLmq; beside its offsetTable
                             lmqOffsetTable: {"%LMQ%topic@%LMQ%group": next queue offset}
 
@@ -25,6 +27,8 @@ SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
 DELAY_OFFSET: Final = "delayOffset.json"
 CONSUMER_FILTER: Final = "consumerFilter.json"
 LMQ_CONSUMER_OFFSET: Final = "lmqConsumerOffset.json"
+CONSUMER_ORDER_INFO: Final = "consumerOrderInfo.json"
+MESSAGE_REQUEST_MODE: Final = "messageRequestMode.json"
 TIMER_CHECK: Final = "timercheck"  # binary: format/timer_check.py
 BACKUP_SUFFIX: Final = ".bak"
 

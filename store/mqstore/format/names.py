@@ -13,11 +13,13 @@ CONSUME_QUEUE_EXT: Final = "consumequeue_ext"
 BATCH_CONSUME_QUEUE: Final = "batchconsumequeue"
 INDEX: Final = "index"
 CONFIG: Final = "config"
+KV_STORE: Final = "kvStore"  # RocksDB of the KV service of POP
 CHECKPOINT: Final = "checkpoint"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
 OURS: Final = ".mqlog"  # everything of ours lives below it; brokers never list the root
 STAGING: Final = "staging"
+COPY_MARK: Final = "mqlog-copy-in-progress"
 # A file of one byte in commitlog/ that keeps every broker from starting; it must sort last.
 INTERLOCK: Final = "99999999999999999999.mqlog-commit-in-progress"
 

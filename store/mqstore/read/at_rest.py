@@ -6,8 +6,8 @@ its progress there.
 
 from dataclasses import dataclass
 
-from mqstore.files.read_file import RemoteFolder
-from mqstore.files.store_dir import open_dir
+from mqstore.files.base.read_file import RemoteFolder
+from mqstore.files.base.store_dir import open_dir
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 
 

@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from mqstore.files.base.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE, open_dir, rocksdb_queues
 from mqstore.files.rocksdb.database import check_installed
 from mqstore.files.store import Store
-from mqstore.files.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE, open_dir, rocksdb_queues
 from mqstore.read.rocksdb_bounds import RocksOrigin, rocksdb_store
 from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreOrigin

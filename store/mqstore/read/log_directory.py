@@ -22,9 +22,9 @@ from mqstore.derive.log_sections import LogDamage, LogUnits
 from mqstore.derive.section_files import QueueTotals, edges_of
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import InvalidOptionError, StoreError, UnsupportedTopicError
-from mqstore.files.safe_open import real_path
+from mqstore.files.base.safe_open import real_path
+from mqstore.files.base.store_dir import open_dir
 from mqstore.files.store import Store
-from mqstore.files.store_dir import open_dir
 from mqstore.files.txn.intent import CommitFence
 from mqstore.format.arrays import TopicQueue
 from mqstore.read.log_records import LogRecords

@@ -16,7 +16,7 @@ from mqstore.errors import (
     UnknownTopicError,
     shown,
 )
-from mqstore.files.safe_open import real_path
+from mqstore.files.base.safe_open import real_path
 from mqstore.format.arrays import TopicQueue
 from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near

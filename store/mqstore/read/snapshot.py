@@ -18,15 +18,15 @@ import numpy as np
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.records import is_of_unit
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.base.mapped_file_queue import check_sizes
+from mqstore.files.base.read_file import each
+from mqstore.files.base.store_dir import BY_LOG
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.config.broker_config import broker_name as broker_name_in
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.units import QueueExtent, Units
-from mqstore.files.read_file import each
 from mqstore.files.store import Store
-from mqstore.files.store_dir import BY_LOG
 from mqstore.files.txn.intent import CommitFence
 from mqstore.format import names
 from mqstore.format.names import as_text

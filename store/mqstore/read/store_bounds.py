@@ -10,11 +10,11 @@ from functools import cached_property, partial
 import numpy as np
 
 from mqstore.errors import InvalidOptionError
+from mqstore.files.base.read_file import each
+from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
-from mqstore.files.read_file import each
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format.arrays import TopicQueue
 from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.capabilities import COMMIT_GROUP

@@ -27,10 +27,10 @@ from mqstore.derive.records import (
     out_of_reach,
 )
 from mqstore.errors import CorruptStoreError, StoreError
-from mqstore.files.entry_log import open_log
+from mqstore.files.base.store_dir import BY_LOG
 from mqstore.files.log.commit_log import Block, CommitLog, Scratch
+from mqstore.files.log.entry_log import open_log
 from mqstore.files.store import Store
-from mqstore.files.store_dir import BY_LOG
 from mqstore.format.arrays import Int64s, Mask, Span, TopicQueue
 from mqstore.format.consume_queue import GAP_SIZE
 from mqstore.format.hashing import key_hash

@@ -25,12 +25,12 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from mqstore.errors import CorruptStoreError, StoreReplacedError
+from mqstore.files.base.safe_open import list_names
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.queue.queue_end import QueueEnd
-from mqstore.files.safe_open import list_names
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
+from mqstore.files.base.read_file import RemoteFolder
 from mqstore.files.objects.address import (
     FILE_SYSTEM,
     OBJECT_OPTIONS,
@@ -19,7 +20,6 @@ from mqstore.files.objects.address import (
 )
 from mqstore.files.objects.connection import PLAIN
 from mqstore.files.objects.folder import open_objects
-from mqstore.files.read_file import RemoteFolder
 from mqstore.live.options import LIVE_OPTIONS, cluster_settings
 from mqstore.live.origin.cluster_origin import ClusterBrokers
 from mqstore.live.remoting.address import Address, is_address, parse_address

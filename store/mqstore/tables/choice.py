@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError
+from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format.names import is_system_topic
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
 from mqstore.read.queues import QueueBounds

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP
 from mqstore.errors import CorruptConfigError
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
 from mqstore.files.txn.ledger import DONE, LedgerEntry
 from mqstore.tables.choice import StoreRoot

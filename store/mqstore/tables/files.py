@@ -14,13 +14,13 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
+from mqstore.files.base.mapped_file_queue import MappedFile
+from mqstore.files.base.safe_open import survey
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.log.log_end import records_end
-from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import ConsumeQueue
-from mqstore.files.safe_open import survey
-from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format

@@ -16,7 +16,8 @@ import pyarrow as pa
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import CorruptStoreError
-from mqstore.files.index.index_file import IndexFile, Layout
+from mqstore.files.base.file_sizes import Layout
+from mqstore.files.index.index_file import IndexFile
 from mqstore.files.store import Store
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.read.lookup import hashes_of

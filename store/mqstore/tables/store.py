@@ -17,8 +17,8 @@ import pyarrow as pa
 from mqstore.backlog.request import group_test
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import UnsupportedStoreError
+from mqstore.files.base.read_file import RemoteFolder
 from mqstore.files.config.broker_config import TopicConfig
-from mqstore.files.read_file import RemoteFolder
 from mqstore.format.config import PERM_INHERIT
 from mqstore.format.names import REPLY_SUFFIX, is_system_topic
 from mqstore.read.queues import QueueBounds

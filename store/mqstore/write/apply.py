@@ -18,7 +18,9 @@ import numpy as np
 
 from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.safe_open import exists
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.index.index_append import IndexAppender, next_name
 from mqstore.files.index.index_file import list_index_files
@@ -28,8 +30,6 @@ from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.log.log_clear import clear, quarantine
 from mqstore.files.log.log_end import next_record
 from mqstore.files.queue.queue_append import QueueAppender
-from mqstore.files.safe_open import exists
-from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent, ledger
 from mqstore.files.txn.intent import Intent
 from mqstore.format import names

@@ -16,19 +16,19 @@ from contextlib import suppress
 
 from mqstore.derive.log_end import find_log_end
 from mqstore.errors import CorruptStoreError, NondeterministicWriteError, NoSpaceError, StoreError
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.safe_open import exists, list_names
+from mqstore.files.base.store_dir import check_writable, open_dir
+from mqstore.files.base.store_writer import StoreWriter
+from mqstore.files.base.undo import Undo
 from mqstore.files.config import config_write
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.freed_later import freed_later
 from mqstore.files.lock.processes import openers
 from mqstore.files.lock.store_lock import writers_only
-from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store import Store
-from mqstore.files.store_dir import check_writable, open_dir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent, ledger, staging
 from mqstore.files.txn.intent import Intent
-from mqstore.files.undo import Undo
 from mqstore.format import names
 from mqstore.write.apply import Application, clear_tail
 from mqstore.write.create import create

@@ -1,9 +1,10 @@
 """A new, empty store, as a broker that was never written to would leave it."""
 
 from mqstore.errors import InvalidOptionError
+from mqstore.files.base.file_sizes import FileSizes, KnownFileSizes
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config.config_write import replace_file, replace_json
-from mqstore.files.file_sizes import NOTE, FileSizes, KnownFileSizes, note
-from mqstore.files.store_writer import StoreWriter
+from mqstore.files.known_sizes import NOTE, note
 from mqstore.format import checkpoint, consume_queue, index_file, message, names
 from mqstore.format.config import TOPICS
 from mqstore.write.stage.settings import WriteSettings

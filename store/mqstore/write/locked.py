@@ -10,16 +10,16 @@ Reference: commit protocol; files/lock/store_lock.py.
 import secrets
 from dataclasses import replace
 
-from mqstore.files import durable
-from mqstore.files.file_sizes import FileSizes
+from mqstore.files.base import durable
+from mqstore.files.base.file_sizes import FileSizes
+from mqstore.files.base.new_file import TEMP_FOLDER
+from mqstore.files.base.safe_open import list_names
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
+from mqstore.files.base.undo import Undo
 from mqstore.files.lock.store_lock import StoreHold
-from mqstore.files.new_file import TEMP_FOLDER
-from mqstore.files.safe_open import list_names
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import ledger, staging
-from mqstore.files.undo import Undo
 from mqstore.format import names
 from mqstore.write.stage.settings import WriteSettings
 

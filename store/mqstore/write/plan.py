@@ -19,8 +19,8 @@ import numpy as np
 
 from mqstore.derive.log_end import LogEnd, next_queue_offset
 from mqstore.errors import InvalidMessageError
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.segment import Segment, SegmentFrame
 from mqstore.format import names

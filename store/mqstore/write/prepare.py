@@ -15,15 +15,15 @@ import pyarrow as pa
 from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
 from mqstore.errors import InvalidOptionError, StoreNotFoundError, shown
-from mqstore.files import durable, new_file
+from mqstore.files.base import durable, new_file
+from mqstore.files.base.file_sizes import FileSizes
+from mqstore.files.base.safe_open import exists, list_names
+from mqstore.files.base.store_dir import StoreDir, check_writable, open_dir
+from mqstore.files.base.store_writer import MMAP, PWRITE
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
-from mqstore.files.file_sizes import FileSizes
 from mqstore.files.lock.file_system import file_system, is_in_memory, keeps_reservations
 from mqstore.files.queue.consume_queue import list_queues
-from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir, check_writable, open_dir
-from mqstore.files.store_writer import MMAP, PWRITE
 from mqstore.files.txn import ledger, staging
 from mqstore.files.txn.ledger import Key
 from mqstore.format import names

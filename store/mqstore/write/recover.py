@@ -11,11 +11,11 @@ from mqstore.derive.damage import BeyondLogEnd
 from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, recovery_start
 from mqstore.errors import UncleanStoreError
+from mqstore.files.base.store_dir import check_writable, open_dir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.log_clear import remove_files_behind
 from mqstore.files.store import Store
-from mqstore.files.store_dir import check_writable, open_dir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent, staging
 from mqstore.files.txn.intent import Intent
 from mqstore.files.txn.ledger import Key

@@ -23,14 +23,14 @@ from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, rebuild, recovery_start
 from mqstore.derive.sound_record import read_record
 from mqstore.errors import UncleanStoreError, UnsafePathError
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.safe_open import open_file
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
-from mqstore.files.safe_open import open_file
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent, ledger, staging
 from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.intent import Intent

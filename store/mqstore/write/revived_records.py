@@ -23,11 +23,11 @@ import numpy as np
 
 from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.log_walk import LogWalk
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import amend, clear, restore
 from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
-from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn.intent import Intent
 from mqstore.format.arrays import Bytes, Int64s, Mask, TopicQueue
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT

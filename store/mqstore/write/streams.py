@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mqstore.errors import StoreLockedError
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.safe_open import list_names, open_file
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.lock.store_lock import StoreHold
-from mqstore.files.safe_open import list_names, open_file
-from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent, staging
 from mqstore.files.txn.ledger import Key
 from mqstore.format.names import OURS, STAGING

@@ -21,7 +21,7 @@ from crash.rocketmq_jvm.store_jvm import Queue, RefusedError, Served, Sizes, Sto
 from crash.scenarios import APP, BY_NAME, Scenario, Shape, Work, work, write
 from mqstore.check import check
 from mqstore.errors import UncleanStoreError
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
 from mqstore.format.names import INTERLOCK
 from mqstore.write.recover import RecoverSettings, recover

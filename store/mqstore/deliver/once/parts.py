@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.txn.errors import CorruptStagingError, StagingNotSharedError
 from mqstore.files.txn.ledger import Key
 from mqstore.files.txn.staging import (

@@ -11,8 +11,11 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
+from mqstore.files.base.safe_open import exists, open_to_read
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.config.config_text import parse_object
+from mqstore.files.config.pop_files import PopFacts, pop_facts
 from mqstore.files.config.rocksdb_config import (
     TABLE_KEY,
     TABLE_OF,
@@ -20,8 +23,6 @@ from mqstore.files.config.rocksdb_config import (
     counter_of,
     newest_table,
 )
-from mqstore.files.safe_open import exists, open_to_read
-from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
 
 _LOG = logging.getLogger(__name__)
@@ -145,6 +146,10 @@ class BrokerConfig:
         """
         document, _ = self._offset_tables(config.CONSUMER_OFFSET)
         return _by_group(_table(document, "pullOffsetTable"))
+
+    def pop_facts(self) -> PopFacts:
+        """Return what the broker keeps of POP groups. Raises UnsafePathError."""
+        return pop_facts(self)
 
     def is_before_5(self) -> bool:
         """Tell whether a broker of 4.x wrote topics.json.

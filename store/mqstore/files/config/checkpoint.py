@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from mqstore.files.safe_open import read_small
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.safe_open import read_small
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.format import config, names
 from mqstore.format.checkpoint import CHECKPOINT
 from mqstore.format.timer_check import TIMER_CHECK

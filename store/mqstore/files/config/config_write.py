@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.new_file import opened
+from mqstore.files.base.safe_open import read_small
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import checkpoint as checkpoint_file
 from mqstore.files.config.broker_config import BROKEN, EMPTY, BrokerConfig
-from mqstore.files.new_file import opened
-from mqstore.files.safe_open import read_small
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.format.checkpoint import CHECKPOINT, FILE_SIZE
 from mqstore.format.config import (

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, CorruptStoreError, UnsupportedStoreError
+from mqstore.files.base.safe_open import survey
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.config_text import parse_object
 from mqstore.files.rocksdb.database import RocksDatabase, check_installed, has_database
-from mqstore.files.safe_open import survey
-from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
 
 ROCKSDB_CONFIG: Final = "ROCKSDB_CONFIG"

@@ -17,10 +17,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.safe_open import list_names, read_small
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import bounded_json
-from mqstore.files.safe_open import list_names, read_small
-from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue
 

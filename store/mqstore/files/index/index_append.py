@@ -14,17 +14,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.file_sizes import Layout
+from mqstore.files.base.new_file import NewFile, opened, reserve_in
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.index.index_file import (
     IndexFile,
-    Layout,
     list_index_files,
     other_layout,
     read_slot_pages,
     time_differences_s,
 )
-from mqstore.files.new_file import NewFile, opened, reserve_in
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format.arrays import Int32s, Int64s, Mask, Structs
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX

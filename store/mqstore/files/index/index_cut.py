@@ -13,11 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.file_sizes import Layout
+from mqstore.files.base.safe_open import open_file
 from mqstore.files.copy_target import Copy
-from mqstore.files.index.index_file import IndexFile, Layout, read_slots
+from mqstore.files.index.index_file import IndexFile, read_slots
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.safe_open import open_file
 from mqstore.format.arrays import Int32s
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, file_size
 from mqstore.format.names import INDEX

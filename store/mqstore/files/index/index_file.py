@@ -14,9 +14,10 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError
-from mqstore.files.read_file import ReadFile
-from mqstore.files.safe_open import list_directory, open_to_read
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.file_sizes import Layout
+from mqstore.files.base.read_file import ReadFile
+from mqstore.files.base.safe_open import list_directory, open_to_read
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.arrays import Bytes, Int32s, Int64s, Structs
 from mqstore.format.index_file import (
@@ -33,14 +34,6 @@ _SEARCHED_BYTES: Final = 64 * 1024 * 1024  # Odd layouts are looked for in files
 _MOST_TRIED: Final = 16  # Of 400 files with any keys 68 fitted another layout too, none over four.
 _MAX_SECONDS: Final = 2**31 - 1
 _USUAL_RATIO: Final = MAX_INDEX_NUM // MAX_HASH_SLOT_NUM
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """S slots and N units: maxHashSlotNum and maxIndexNum of the broker that made the file."""
-
-    slots: int
-    units: int
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from bisect import bisect_left
 
 import numpy as np
 
-from mqstore.files import durable
-from mqstore.files.index.index_file import IndexFile, Layout, chain, read_slots
+from mqstore.files.base import durable
+from mqstore.files.base.file_sizes import Layout
+from mqstore.files.base.new_file import opened
+from mqstore.files.base.safe_open import survey
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.index.index_file import IndexFile, chain, read_slots
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.new_file import opened
-from mqstore.files.safe_open import survey
-from mqstore.files.store_dir import StoreDir
 from mqstore.format.arrays import Int32s, Structs
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX, is_index_file_name

@@ -38,7 +38,7 @@ from mqstore.errors import (
     UnsupportedStoreError,
     shown,
 )
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.lock.file_system import file_system, is_for_writing
 from mqstore.files.lock.processes import holders, openers
 from mqstore.format import names

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.base.read_file import ReadFile, RemoteFolder, each
+from mqstore.files.base.safe_open import open_file
 from mqstore.files.lock.file_system import is_remote
-from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from mqstore.files.read_file import ReadFile, RemoteFolder, each
-from mqstore.files.safe_open import open_file
 from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.message import (
     HARD_RECORD_BYTES,

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.files import durable
-from mqstore.files.new_file import NewFile, opened, reserve_in, wipe
-from mqstore.files.store_writer import MMAP, StoreWriter
+from mqstore.files.base import durable
+from mqstore.files.base.new_file import NewFile, opened, reserve_in, wipe
+from mqstore.files.base.store_writer import MMAP, StoreWriter
 from mqstore.format.message import BLANK, BLANK_MAGIC
 from mqstore.format.names import mapped_file_name
 

@@ -12,11 +12,11 @@ import os
 
 import numpy as np
 
-from mqstore.files import durable
+from mqstore.files.base import durable
+from mqstore.files.base.mapped_file_queue import MappedFileQueue
+from mqstore.files.base.new_file import opened, wipe
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import MappedFileQueue
-from mqstore.files.new_file import opened, wipe
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format.message import HEADER
 from mqstore.format.names import OURS
 

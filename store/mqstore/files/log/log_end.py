@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format import dledger
 from mqstore.format.arrays import Bytes
 from mqstore.format.message import BLANK, BLANK_MAGIC, MIN_RECORD_BYTES, RECORD_MAGICS

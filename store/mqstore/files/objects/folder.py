@@ -24,9 +24,9 @@ from mqstore.errors import (
     UnsafePathError,
     shown,
 )
+from mqstore.files.base.read_file import Entry, RemoteFolder
 from mqstore.files.objects.address import ALLOW_UNCLEAN, MAX_OBJECTS, ObjectStore
 from mqstore.files.objects.connection import connect, unavailable
-from mqstore.files.read_file import Entry, RemoteFolder
 from mqstore.format.names import ABORT
 
 T = TypeVar("T")

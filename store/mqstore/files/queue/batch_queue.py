@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError
-from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.queue.consume_queue import mapped_files
 from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks
 from mqstore.files.queue.units import QueueExtent, Units

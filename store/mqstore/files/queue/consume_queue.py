@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.files.mapped_file_queue import MappedFileQueue
+from mqstore.files.base.mapped_file_queue import MappedFileQueue
+from mqstore.files.base.safe_open import list_directory
+from mqstore.files.base.store_dir import BY_LOG, StoreDir
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
 from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks, written_units
 from mqstore.files.queue.units import QueueExtent, Units
-from mqstore.files.safe_open import list_directory
-from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format import names
 from mqstore.format.arrays import Mask, Span, Structs, TopicQueue
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT

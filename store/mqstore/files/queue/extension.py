@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.files.mapped_file_queue import MappedFileQueue
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.mapped_file_queue import MappedFileQueue
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, Mask, Structs
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX

@@ -12,9 +12,9 @@ import os
 
 import numpy as np
 
-from mqstore.files import durable
-from mqstore.files.new_file import NewFile, opened, reserve_in, wipe
-from mqstore.files.store_writer import StoreWriter
+from mqstore.files.base import durable
+from mqstore.files.base.new_file import NewFile, opened, reserve_in, wipe
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.format.arrays import Structs
 from mqstore.format.batch_consume_queue import BATCH_UNIT
 from mqstore.format.consume_queue import UNIT

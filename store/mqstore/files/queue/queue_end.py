@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.files.base.read_file import ReadFile
 from mqstore.files.queue.consume_queue import ConsumeQueue
-from mqstore.files.read_file import ReadFile
 from mqstore.format.consume_queue import UNIT
 
 _NO_SIZE: Final = bytes(UNIT["size"].itemsize)

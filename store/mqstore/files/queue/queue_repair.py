@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsafePathError
-from mqstore.files import durable
-from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from mqstore.files.new_file import opened
+from mqstore.files.base import durable
+from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.base.new_file import opened
+from mqstore.files.base.safe_open import list_directory
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.queue.unit_blocks import written_units
-from mqstore.files.safe_open import list_directory
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format.arrays import Int64s, Mask, Structs
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.names import CONSUME_QUEUE, mapped_file_name, parse_mapped_file_name

@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from mqstore.files.mapped_file_queue import MappedFile
-from mqstore.files.read_file import ReadFile
+from mqstore.files.base.mapped_file_queue import MappedFile
+from mqstore.files.base.read_file import ReadFile
 from mqstore.format.arrays import Mask, Structs
 from mqstore.format.consume_queue import UNIT
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mqstore.files.mapped_file_queue import MappedFileQueue
+from mqstore.files.base.mapped_file_queue import MappedFileQueue
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.queue.unit_blocks import PROBED_UNITS
-from mqstore.files.store_dir import StoreDir
 from mqstore.format.arrays import Span, Structs
 from mqstore.format.consume_queue import GAP_SIZE
 

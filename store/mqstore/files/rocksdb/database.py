@@ -15,8 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mqstore.errors import CorruptStoreError, StoreFlavour, UnsupportedStoreError
-from mqstore.files.read_file import RemoteFolder
-from mqstore.files.safe_open import exists, list_directory
+from mqstore.files.base.read_file import RemoteFolder
+from mqstore.files.base.safe_open import exists, list_directory
 
 if TYPE_CHECKING:
     import rocksdict

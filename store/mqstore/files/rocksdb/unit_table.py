@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.base.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE
 from mqstore.files.queue.consume_queue import MOST_QUEUES
 from mqstore.files.rocksdb.database import RocksDatabase
-from mqstore.files.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, Structs, TopicQueue
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET, UNIT

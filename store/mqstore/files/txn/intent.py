@@ -22,13 +22,13 @@ from typing import Any, Final
 import numpy as np
 
 from mqstore.errors import CorruptConfigError, StoreError, StoreLockedError
-from mqstore.files import durable
-from mqstore.files.file_sizes import FileSizes
+from mqstore.files.base import durable
+from mqstore.files.base.file_sizes import FileSizes
+from mqstore.files.base.new_file import opened
+from mqstore.files.base.safe_open import read_small
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.lock.processes import is_locked
-from mqstore.files.new_file import opened
-from mqstore.files.safe_open import read_small
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import small_json
 from mqstore.files.txn.ledger import LEDGER_FOLDER, Key, LedgerEntry
 from mqstore.files.txn.segment import Segment

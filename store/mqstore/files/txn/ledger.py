@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqstore.files.safe_open import list_names
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
+from mqstore.files.base.safe_open import list_names
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.txn import small_json
 from mqstore.format.names import OURS
 

@@ -14,11 +14,11 @@ from types import UnionType
 from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from mqstore.errors import CorruptConfigError
+from mqstore.files.base.safe_open import read_small
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import bounded_json
 from mqstore.files.config.config_write import replace_for_good
-from mqstore.files.safe_open import read_small
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.store_writer import StoreWriter
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.crc import crc32
 

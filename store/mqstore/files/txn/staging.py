@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from mqstore.errors import UnsafePathError
-from mqstore.files import durable
-from mqstore.files.read_file import read_into
-from mqstore.files.safe_open import list_names, open_file
+from mqstore.files.base import durable
+from mqstore.files.base.read_file import read_into
+from mqstore.files.base.safe_open import list_names, open_file
 from mqstore.files.txn.errors import CorruptStagingError, StagingNotSharedError
 from mqstore.format.arrays import Recycled
 from mqstore.format.staged import NONCE, SUFFIX

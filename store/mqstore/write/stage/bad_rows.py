@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqstore.files import durable
-from mqstore.files.safe_open import list_names
+from mqstore.files.base import durable
+from mqstore.files.base.safe_open import list_names
 from mqstore.files.txn.staging import StagedSink
 from mqstore.write.stage.job import RowJob, TaskReport
 from mqstore.write.stage.validate import BadRow

@@ -6,8 +6,8 @@ They are frozen values that pickle.
 from dataclasses import dataclass, field
 
 from mqstore.codec.encode import Hosts
-from mqstore.files.file_sizes import FileSizes
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.base.file_sizes import FileSizes
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn.ledger import Key
 from mqstore.files.txn.segment import Segment
 from mqstore.format.message import RECORD_ROOM_BYTES

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
-from mqstore.files.store_writer import MMAP, PWRITE
+from mqstore.files.base.store_writer import MMAP, PWRITE
 from mqstore.files.txn.ledger import STREAM_PREFIX
 from mqstore.format.message import HARD_RECORD_BYTES, MAX_MESSAGE_SIZE, RECORD_ROOM_BYTES
 from mqstore.format.names import MAX_QUEUE_ID

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.codec.encode import Messages
-from mqstore.files import durable
+from mqstore.files.base import durable
 from mqstore.files.txn import staging
 from mqstore.format.arrays import Int64s
 from mqstore.write.stage.assign import assign_queues

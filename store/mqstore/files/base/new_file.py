@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mqstore.errors import CorruptStoreError
-from mqstore.files import durable
-from mqstore.files.store_writer import StoreWriter
+from mqstore.files.base import durable
+from mqstore.files.base.store_writer import StoreWriter
 
 TEMP_FOLDER = "tmp"  # below .mqlog
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqstore.files import durable
-from mqstore.files.file_sizes import FileSizes
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.undo import Undo
+from mqstore.files.base import durable
+from mqstore.files.base.file_sizes import FileSizes
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.base.undo import Undo
 
 PWRITE: Final = "pwrite"
 MMAP: Final = "mmap"

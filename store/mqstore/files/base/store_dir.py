@@ -24,10 +24,9 @@ from mqstore.errors import (
     UnsupportedStoreError,
     shown,
 )
-from mqstore.files.copy_target import MARK
-from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
-from mqstore.files.read_file import RemoteFolder
-from mqstore.files.safe_open import exists, is_directory, is_taken, list_names, within
+from mqstore.files.base.mapped_file_queue import MappedFileQueue, check_sizes
+from mqstore.files.base.read_file import RemoteFolder
+from mqstore.files.base.safe_open import exists, is_directory, is_taken, list_names, within
 from mqstore.format import dledger, names
 
 _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
@@ -183,7 +182,7 @@ def _check_there(path: str, folders: Sequence[str]) -> None:
 
 
 def _not_a_store(folder: str) -> str:
-    if exists(folder, MARK):
+    if exists(folder, names.COPY_MARK):
         return "a copy of a store is made in it, or was not finished"
     meant = _meant(folder)
     if meant:

@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, StoreError
+from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.base.safe_open import read_small
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
-from mqstore.files.safe_open import read_small
-from mqstore.files.store_dir import StoreDir
 from mqstore.format.arrays import Structs
 from mqstore.format.dledger import (
     BODY_OFFSET,

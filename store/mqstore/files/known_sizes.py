@@ -9,54 +9,20 @@ Reference: MessageStoreConfig#mappedFileSizeCommitLog, #mappedFileSizeConsumeQue
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Final
 
+from mqstore.files.base.file_sizes import FileSizes, KnownFileSizes, Layout
+from mqstore.files.base.mapped_file_queue import MappedFileQueue, check_sizes
+from mqstore.files.base.safe_open import read_small
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import bounded_json
-from mqstore.files.index.index_file import IndexFile, Layout
-from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
+from mqstore.files.index.index_file import IndexFile
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
-from mqstore.files.safe_open import read_small
-from mqstore.files.store_dir import StoreDir
-from mqstore.format import consume_queue, index_file, message
+from mqstore.format import index_file
 from mqstore.format.names import OURS
 
 NOTE: Final = f"{OURS}/store.json"
-
-
-@dataclass(frozen=True, slots=True)
-class KnownFileSizes:
-    """Bytes of a CommitLog and of a ConsumeQueue file, layout of an IndexFile; None: unknown."""
-
-    commit_log: int | None = None
-    consume_queue: int | None = None
-    max_hash_slot_num: int | None = None
-    max_index_num: int | None = None
-
-    def or_defaults(self) -> "FileSizes":
-        """Return the sizes, with RocketMQ's defaults for those that are unknown."""
-        return FileSizes(
-            commit_log=self.commit_log or message.FILE_SIZE,
-            consume_queue=self.consume_queue
-            or consume_queue.UNITS_PER_FILE * consume_queue.UNIT.itemsize,
-            max_hash_slot_num=self.max_hash_slot_num or index_file.MAX_HASH_SLOT_NUM,
-            max_index_num=self.max_index_num or index_file.MAX_INDEX_NUM,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FileSizes:
-    """The sizes of files that a write makes, in bytes; slots and units of its IndexFiles."""
-
-    commit_log: int
-    consume_queue: int
-    max_hash_slot_num: int
-    max_index_num: int
-
-    @property
-    def index(self) -> Layout:
-        """Slots and units of an IndexFile."""
-        return Layout(self.max_hash_slot_num, self.max_index_num)
 
 
 def known_sizes(

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import CorruptStoreError, UnsafePathError
-from mqstore.files.read_file import ReadFile
-from mqstore.files.safe_open import list_directory, open_to_read
+from mqstore.files.base.read_file import ReadFile
+from mqstore.files.base.safe_open import list_directory, open_to_read
 from mqstore.format.names import parse_mapped_file_name
 
 _MOST_BYTES: Final = 2**31 - 1  # MappedFile#fileSize is an int; a sparse file costs nothing.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from mqstore.errors import UnsafePathError
-from mqstore.files.read_file import Entry, LocalFile, ReadFile, RemoteFolder
+from mqstore.files.base.read_file import Entry, LocalFile, ReadFile, RemoteFolder
 from mqstore.format.config import MAX_CONFIG_BYTES
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

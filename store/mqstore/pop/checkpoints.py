@@ -1,0 +1,140 @@
+"""Checkpoints and acknowledgements of one broker in columns, and what they leave open.
+
+A message of a checkpoint takes 48 bytes, an acknowledgement 16, a finished checkpoint 8.
+"""
+
+import hashlib
+from array import array
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mqstore.errors import InvalidOptionError
+from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.pop import Acks, Checkpoint, PopKey
+
+MAX_OPEN: Final = 10_000_000
+"""How many messages of checkpoints, acknowledgements and finished checkpoints are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOffsets:
+    """n messages that were popped and not acknowledged, by queue and queue offset: int64[n] each.
+
+    ``names[queue[i]]`` is (topic, group, queueId). A message is there once: ``visible_ms`` is the
+    latest of its checkpoints, ``pop_ms`` the pop time of that one. ``ends`` has for each queue the
+    offset behind the last message that any of its checkpoints names, acknowledged or not.
+    """
+
+    names: list[tuple[str, str, int]]
+    queue: Int64s
+    queue_offsets: Int64s
+    visible_ms: Int64s
+    pop_ms: Int64s
+    ends: Int64s
+
+
+class CheckpointLog:
+    """Collects checkpoints and acknowledgements in any order; the same ones may come again."""
+
+    def __init__(self, broker: str, groups: str | None = None) -> None:
+        """``broker`` is the name that acknowledgements without one belong to.
+
+        ``groups`` is the option that chose the groups, for the error where memory is not for all.
+        """
+        self._broker = broker
+        self._groups = groups
+        self._queues: dict[tuple[str, str, int], int] = {}
+        # A row for each message of each checkpoint.
+        self._columns = {name: array("q") for name in ("cell", "key", "queue", "place")}
+        self._times = {name: array("q") for name in ("pop", "visible")}
+        self._acks = array("q"), array("q")
+        self._done = array("q")
+
+    def add(self, found: Checkpoint) -> None:
+        """Note a checkpoint. Raises InvalidOptionError where there are too many."""
+        key = found.key
+        name = key.topic, key.group, key.queue_id
+        queue = self._queues.setdefault(name, len(self._queues))
+        hashed, itself = self._hash(key), self._identity(found)
+        for place in found.queue_offsets:
+            row = (itself, hashed, queue, place)
+            for column, value in zip(self._columns.values(), row, strict=True):
+                column.append(value)
+            self._times["pop"].append(key.pop_ms)
+            self._times["visible"].append(key.pop_ms + found.invisible_ms)
+        self._check_room()
+
+    def add_acks(self, found: Acks) -> None:
+        """Note acknowledgements. Raises InvalidOptionError where there are too many."""
+        hashed = self._hash(found.key)
+        keys, places = self._acks
+        for place in found.queue_offsets:
+            keys.append(hashed)
+            places.append(place)
+        self._check_room()
+
+    def add_done(self, found: Checkpoint) -> None:
+        """Note that the broker is done with that checkpoint: its messages were revived."""
+        self._done.append(self._identity(found))
+        self._check_room()
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the columns take."""
+        columns = (*self._columns.values(), *self._times.values(), *self._acks, self._done)
+        return sum(len(column) * column.itemsize for column in columns)
+
+    def open_offsets(self) -> OpenOffsets:
+        """Return what no acknowledgement names, of the checkpoints that are not done."""
+        cells, keys, queues, places = (np.asarray(c) for c in self._columns.values())
+        pops, visible = (np.array(column, np.int64) for column in self._times.values())
+        ends = np.zeros(len(self._queues), np.int64)
+        live = ~np.isin(cells, np.array(self._done, np.int64))
+        np.maximum.at(ends, queues[live], places[live] + 1)
+        ack_keys, ack_places = (np.array(column, np.int64) for column in self._acks)
+        open_ = np.flatnonzero(live & ~_among(keys, places, ack_keys, ack_places))
+        # The latest checkpoint of a message comes last of those with its queue and offset.
+        order = open_[np.lexsort((visible[open_], places[open_], queues[open_]))]
+        queues, places = queues[order], places[order]
+        last = np.ones(len(order), np.bool_)
+        last[:-1] = (queues[1:] != queues[:-1]) | (places[1:] != places[:-1])
+        chosen = order[last]
+        return OpenOffsets(
+            list(self._queues), queues[last], places[last], visible[chosen], pops[chosen], ends
+        )
+
+    def _hash(self, key: PopKey) -> int:
+        return _hashed(*key[:-1], key.broker or self._broker)
+
+    def _identity(self, found: Checkpoint) -> int:
+        # A checkpoint that is put again has the key of the one before and another time.
+        return _hashed(*found.key[:-1], found.key.broker or self._broker, found.invisible_ms)
+
+    def _check_room(self) -> None:
+        if len(self._columns["key"]) + len(self._acks[0]) + len(self._done) > MAX_OPEN:
+            expected = f"broker {self._broker} has more than {MAX_OPEN:,} popped messages open"
+            raise InvalidOptionError("groups", self._groups or "", f"{expected}: name fewer groups")
+
+
+def _hashed(*parts: str | int) -> int:
+    data = "\0".join(map(str, parts)).encode(errors="replace")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), signed=True)
+
+
+def _among(keys: Int64s, places: Int64s, ack_keys: Int64s, ack_places: Int64s) -> Mask:
+    """Tell which (key, place) are among the acknowledged ones."""
+    all_keys = np.concatenate((keys, ack_keys))
+    all_places = np.concatenate((places, ack_places))
+    is_ack = np.arange(len(all_keys)) >= len(keys)
+    order = np.lexsort((~is_ack, all_places, all_keys))
+    by_key, by_place = all_keys[order], all_places[order]
+    starts = np.ones(len(order), np.bool_)
+    starts[1:] = (by_key[1:] != by_key[:-1]) | (by_place[1:] != by_place[:-1])
+    # Acknowledgements come first of what is equal.
+    group = np.cumsum(starts) - 1
+    acked = is_ack[order][starts][group] if len(order) else np.empty(0, np.bool_)
+    found = np.empty(len(order), np.bool_)
+    found[order] = acked
+    return found[: len(keys)]

@@ -1,0 +1,230 @@
+"""What POP groups have not acknowledged: a function of checkpoints, entries and offsets.
+
+A POP group's committed offset is the next offset to pop, not its progress. Not acknowledged are
+the messages that were never popped, from ``next`` on, and the open ones before it: popped, and
+named by no acknowledgement. Classic pops are open by their checkpoints, those of the KV service
+by its entries, pops in order by consumerOrderInfo.json.
+
+Reference: PopMessageProcessor, PopReviveService, PopConsumerService, ConsumerOrderInfoManager.
+"""
+
+from array import array
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from mqstore.format.arrays import Int64s
+from mqstore.format.names import RETRY_PREFIX
+from mqstore.format.pop import KvPops, OrderInfo, retry_topics
+from mqstore.pop.checkpoints import OpenOffsets
+
+PULL: Final = "PULL"
+POP: Final = "POP"
+POP_FIFO: Final = "POP_FIFO"
+POP_KV: Final = "POP_KV"
+
+Pair: TypeAlias = tuple[str, str]
+"""(topic, group)."""
+QueueOffsets: TypeAlias = Mapping[Pair, Mapping[int, int]]
+_Name: TypeAlias = tuple[str, str, int]
+_NONE: Final = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PopSources:
+    """What the state of one broker's POP groups follows from. Offsets are by queueId.
+
+    ``opened`` is what its checkpoints leave open, ``named`` the pairs that any checkpoint names.
+    ``committed`` are next offsets to pop, ``pulled`` those of the KV service. ``modes`` are the
+    pairs that an administrator switched to POP; ``topics`` are those that the broker has.
+    """
+
+    opened: OpenOffsets
+    named: Set[Pair] = frozenset()
+    committed: QueueOffsets = field(default_factory=dict)
+    pulled: QueueOffsets = field(default_factory=dict)
+    order_info: Mapping[Pair, Mapping[int, OrderInfo]] = field(default_factory=dict)
+    modes: Set[Pair] = frozenset()
+    kv: KvPops = field(default_factory=KvPops)
+    topics: Container[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PopQueue:
+    """One queue of a POP group: n messages that are popped and open, int64[n] each.
+
+    ``queue_offsets`` ascend. ``next`` is the offset behind everything that was popped;
+    ``committed`` is what the broker would pop next if it started on these files. ``deliveries``
+    are 0 where they are not known.
+    """
+
+    next: int
+    committed: int | None
+    queue_offsets: Int64s
+    visible_ms: Int64s
+    pop_ms: Int64s
+    deliveries: Int64s
+
+    def standing(self, low: int, high: int, as_of_ms: int) -> "PopStanding":
+        """Return the numbers of a queue that holds [low, high); epoch ms."""
+        begin = min(max(self.next, low), high)
+        held = (self.queue_offsets >= low) & (self.queue_offsets < begin)
+        open_, late = self.queue_offsets[held], self.visible_ms[held] < as_of_ms
+        due = int(np.count_nonzero(late))
+        again = begin - min(max(self.committed or 0, low), begin)
+        expired = max(low - self.next, 0) + int(np.count_nonzero(self.queue_offsets < low))
+        return PopStanding(begin, high - begin, len(open_) - due, due, again, expired, open_)
+
+
+@dataclass(frozen=True, slots=True)
+class PopStanding:
+    """Numbers of messages held: never popped, in flight, due to be delivered again.
+
+    ``begin`` is the first offset never popped, ``redelivered`` what a broker that started on
+    these files would pop again; ``open`` are the offsets before ``begin`` that are not
+    acknowledged.
+    """
+
+    begin: int
+    ready: int
+    inflight: int
+    due: int
+    redelivered: int
+    expired: int
+    open: Int64s
+
+    @property
+    def unacknowledged(self) -> int:
+        """All that is held and not acknowledged."""
+        return self.ready + self.inflight + self.due
+
+
+class PopState:
+    """The POP groups of one broker. Arrays: 40 bytes for each open message."""
+
+    def __init__(self, sources: PopSources) -> None:
+        self._sources = sources
+        self._numbers: dict[_Name, int] = {}
+        columns = _joined(sources, self._numbers)
+        queue, places, visible, pops, deliveries = columns
+        self._columns = places, visible, pops, deliveries
+        count = len(self._numbers)
+        self._edges = np.searchsorted(queue, np.arange(count + 1))
+        self._ends = _ends(sources, self._numbers, queue, places)
+        self.modes: Mapping[Pair, str] = _modes(sources)
+        """How each pair pops; a pair that is not here pulls."""
+
+    def names(self) -> Iterable[_Name]:
+        """Return (topic, group, queueId) of queues that something is known of."""
+        return self._numbers.keys()
+
+    def queue(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
+        """Return one queue; None for a group that pulls the topic."""
+        mode = self.modes.get((topic, group))
+        if mode is None:
+            return None
+        committed = self._sources.committed.get((topic, group), {}).get(queue_id)
+        pulled = None
+        if mode == POP_KV:
+            pulled = self._sources.pulled.get((topic, group), {}).get(queue_id)
+        number = self._numbers.get((topic, group, queue_id))
+        begin = max(committed or 0, pulled or 0)
+        if number is None:
+            return PopQueue(begin, committed, _NONE, _NONE, _NONE, _NONE)
+        start, end = self._edges[number : number + 2].tolist()
+        if mode == POP_FIFO:  # The offset is that of the first that is not acknowledged.
+            start += int(np.searchsorted(self._columns[0][start:end], begin))
+        found = [column[start:end] for column in self._columns]
+        return PopQueue(max(begin, int(self._ends[number])), committed, *found)
+
+
+def _modes(sources: PopSources) -> dict[Pair, str]:
+    """Return the mode of each pair, and of the retry topics that it has."""
+    modes = dict.fromkeys(sources.named, POP)
+    modes |= dict.fromkeys(((topic, group) for topic, group, _ in sources.opened.names), POP)
+    modes |= dict.fromkeys(sources.modes, POP)
+    # What a group of mode POP once popped in order may be history: its batch is not open then.
+    for pair, queues in sources.order_info.items():
+        is_open = any(not all(info.acknowledged) for info in queues.values())
+        if is_open or pair not in modes:
+            modes[pair] = POP_FIFO
+    modes |= dict.fromkeys(sources.kv.pairs, POP_KV)
+    for (topic, group), mode in list(modes.items()):
+        if topic.startswith(RETRY_PREFIX):
+            continue
+        for retry in retry_topics(group, topic):
+            if (retry, group) not in modes and retry in sources.topics:
+                modes[retry, group] = POP if mode == POP_FIFO else mode
+    return modes
+
+
+_Columns: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
+
+
+def _joined(sources: PopSources, numbers: dict[_Name, int]) -> _Columns:
+    """Return queue, queue offset, visible time, pop time, deliveries of each open message once.
+
+    Sorted by queue and offset; of several, the one that is visible last. Queues get ``numbers``.
+    """
+    opened = sources.opened
+    for name in opened.names:
+        numbers.setdefault(name, len(numbers))
+    of_queue = np.array([numbers[name] for name in opened.names], np.int64)
+    nothing = np.zeros(len(opened.queue), np.int64)
+    classic = (
+        of_queue[opened.queue] if len(opened.names) else _NONE,
+        opened.queue_offsets,
+        opened.visible_ms,
+        opened.pop_ms,
+        nothing,
+    )
+    rows = array("q")
+    for row in chain(_of_entries(sources.kv, numbers), _of_batches(sources.order_info, numbers)):
+        rows.extend(row)
+    others = np.array(rows, np.int64).reshape(-1, 5).T
+    queue, places, visible, pops, deliveries = (
+        np.concatenate(pair) for pair in zip(classic, others, strict=True)
+    )
+    order = np.lexsort((visible, places, queue))
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = (queue[order][1:] != queue[order][:-1]) | (places[order][1:] != places[order][:-1])
+    chosen = order[last]
+    return queue[chosen], places[chosen], visible[chosen], pops[chosen], deliveries[chosen]
+
+
+def _of_entries(kv: KvPops, numbers: dict[_Name, int]) -> Iterator[tuple[int, ...]]:
+    for entry in kv.entries:
+        name = entry.topic, entry.group, entry.queue_id
+        number = numbers.setdefault(name, len(numbers))
+        place = entry.queue_offset
+        yield number, place, entry.visible_ms, entry.pop_ms, entry.deliveries
+
+
+def _of_batches(
+    order_info: Mapping[Pair, Mapping[int, OrderInfo]], numbers: dict[_Name, int]
+) -> Iterator[tuple[int, ...]]:
+    for (topic, group), queues in order_info.items():
+        for queue_id, info in queues.items():
+            number = numbers.setdefault((topic, group, queue_id), len(numbers))
+            each = zip(info.queue_offsets, info.acknowledged, info.visible_ms, strict=True)
+            for place, done, visible in each:
+                if not done:
+                    yield number, place, visible, info.pop_ms, 0
+
+
+def _ends(
+    sources: PopSources, numbers: Mapping[_Name, int], queue: Int64s, places: Int64s
+) -> Int64s:
+    """Return the offset behind the last message that was popped of each queue."""
+    ends = np.zeros(len(numbers), np.int64)
+    np.maximum.at(ends, queue, places + 1)
+    for name, end in zip(sources.opened.names, sources.opened.ends.tolist(), strict=True):
+        ends[numbers[name]] = max(ends[numbers[name]], end)
+    for (topic, group), queues in sources.order_info.items():
+        for queue_id, info in queues.items():
+            number = numbers[topic, group, queue_id]
+            ends[number] = max(ends[number], max(info.queue_offsets, default=-1) + 1)
+    return ends

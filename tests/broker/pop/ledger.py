@@ -67,6 +67,4 @@ class Ledger:
 
     def in_flight(self, now_ms: int) -> set[Place]:
         """Return the places of open deliveries whose time is not over."""
-        return {
-            h.place for held in self.open.values() for h in held if h.visible_ms > now_ms
-        }
+        return {h.place for held in self.open.values() for h in held if h.visible_ms > now_ms}

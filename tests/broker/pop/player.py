@@ -105,6 +105,7 @@ class Player:
 
     def finish(self, remote: Remote) -> None:
         """Acknowledge all that is open, also what comes again."""
+
         def is_done() -> bool:
             for handle in self.drain(remote):
                 self.ack(remote, handle)

@@ -188,7 +188,7 @@ class Remote:
         )
 
     def offsets(self) -> dict[str, Any]:
-        """Return what the broker has committed: offsetTable and, if it is there, pullOffsetTable."""
+        """Return what the broker has committed: offsetTable and, of some, pullOffsetTable."""
         _, _, _, body = self.ask(OFFSETS)
         quoted = re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', body.decode())
         found: dict[str, Any] = json.loads(quoted)

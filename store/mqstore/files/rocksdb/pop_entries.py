@@ -26,8 +26,9 @@ from contextlib import closing
 from typing import Final
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.base.safe_open import list_names
 from mqstore.files.config import bounded_json
-from mqstore.files.rocksdb.database import RocksDatabase, has_database
+from mqstore.files.rocksdb.database import RocksDatabase
 from mqstore.format.names import KV_STORE, MAX_QUEUE_ID, is_topic
 from mqstore.format.pop import KvEntry, KvPops
 
@@ -50,7 +51,7 @@ _ADVICE: Final = (
 )
 
 
-class _Entries:
+class _EntryColumns:
     """Entries in columns, 40 bytes each; iterable, as often as one likes."""
 
     def __init__(self) -> None:
@@ -79,12 +80,12 @@ class _Entries:
         return frozenset((topic, group) for group, topic, _ in self._queues)
 
 
-def has_pop_entries(root: str) -> bool:
-    """Tell whether the store ``root`` has a database of the KV service."""
-    return has_database(root, KV_STORE)
+def has_entries(root: str) -> bool:
+    """Tell whether the store ``root`` has anything in the folder of the KV service."""
+    return bool(list_names(root, KV_STORE))
 
 
-def kv_pops(root: str) -> KvPops:
+def read_entries(root: str) -> KvPops:
     """Return the messages that groups popped with the KV service and have not acknowledged.
 
     As the database is now: its broker may run. It is opened to be read only. Memory: 40 bytes an
@@ -94,7 +95,7 @@ def kv_pops(root: str) -> KvPops:
     for more entries, a larger log or larger values than are read; CorruptStoreError,
     UnsafePathError, FileNotFoundError.
     """
-    found = _Entries()
+    found = _EntryColumns()
     for entry in _read(root):
         found.add(entry)
         if len(found) > MOST_ENTRIES:
@@ -141,10 +142,13 @@ def _parsed(key: bytes, value: bytes) -> KvEntry | None:
         return None
     if not isinstance(fields, dict) or not (is_topic(group) and is_topic(topic)):
         return None
-    pop_ms, attempts = fields.get("popTime"), fields.get("attemptTimes", 0)
-    numbers = visible_ms, queue_offset, pop_ms, attempts
-    if not all(type(number) is int and 0 <= number < _END for number in numbers):
+    pop_ms, attempts = _number(fields.get("popTime")), _number(fields.get("attemptTimes", 0))
+    if pop_ms is None or attempts is None or visible_ms < 0 or queue_offset < 0:
         return None
     if not 0 <= queue_id <= MAX_QUEUE_ID:
         return None
     return KvEntry(visible_ms, group, topic, queue_id, queue_offset, pop_ms, attempts)
+
+
+def _number(found: object) -> int | None:
+    return found if type(found) is int and 0 <= found < _END else None

@@ -21,7 +21,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test soak matrix bench golden picture clean $(LANES)
+.PHONY: help demo check test soak matrix bench golden picture dist clean $(LANES)
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and
 
 picture: $(READY)  ## make the pictures of the guide and the outputs of the notebook again
 	@PYTHONPATH=tests $(BIN)/python -m examples.pictures
+
+dist: $(READY)  ## build the wheels of all platforms and the sdist, and check them (release/README.md)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dist]'
+	@$(BIN)/python -m release.wheels $(or $(ARGS),dist)
 
 clean:  ## remove .venv and all that tools left behind
 	rm -rf $(VENV) build dist spark-warehouse metastore_db derby.log \

@@ -52,9 +52,8 @@ from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
-from pyspark_mqlog.batch_reader import plan_read
+from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import read_schema
 
 TOPIC = topic_name(0)
 QUEUES = 4

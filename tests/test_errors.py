@@ -74,6 +74,8 @@ EXAMPLES = [
     live_errors.AccessDeniedError("127.0.0.1:9876", "PULL_MESSAGE", 16, "no permission", "SUB"),
     live_errors.ServerError("127.0.0.1:9876", "odd"),
     errors.UnsupportedTopicError("topic T", "STATIC", "a static topic"),
+    live_errors.LocalModeError("h:8080", "a proxy in local mode"),
+    live_errors.NotServedError("h:8080", "QUERY_MESSAGE", 3, "not supported"),
     live_errors.NoMasterError("broker-a has no master"),
     spark_errors.SparkTooOldError("this is Spark 3.5.9"),
     send_errors.SendFailedError("T/broker-a/0", 3, "no answer in 10 s", may_be_stored=True),

@@ -6,67 +6,18 @@ sends it to every task of every stage.
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqstore.errors import DataLossError, StoreError, UnknownTopicError
-from mqstore.read.scan import scan
-from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice
-from mqstore.request.chosen_queues import in_partitions, message_slices, open_stores, without_start
+from mqstore.request.chosen_queues import message_slices, open_stores, without_start
+from mqstore.request.plan import ReadPlan, Work
 from mqstore.request.read_options import ReadOptions
-from mqstore.request.tables import plan_table
 from pyspark_mqlog.compat import to_arrow
 from pyspark_mqlog.schema import conform
 from pyspark_mqlog.worker import freeze_once, named_errors
-
-
-class Work(Protocol):
-    """The work of one task. Pickles."""
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, with the columns of the plan."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageWork:
-    """Slices of queues to read, and the settings of the scan."""
-
-    slices: tuple[QueueSlice, ...]
-    settings: ScanSettings
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of the slices."""
-        return scan(self.slices, self.settings)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """A planned read: its columns, and the slices of messages or the parts of a table."""
-
-    columns: tuple[str, ...]
-    options: ReadOptions
-    slices: tuple[QueueSlice, ...] = ()
-    """Of messages, not weighed and cut yet: a stream needs only the schema of this plan."""
-    parts: tuple[Work, ...] = ()
-    """Of a table."""
-
-    def work(self) -> Sequence[Work]:
-        """Return the work of each task; for messages it reads sizes from the ConsumeQueues."""
-        return self.parts or message_work(self.options, self.slices, self.columns)
-
-
-def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:
-    """Return the plan of a read of ``columns``. Opens the stores; reads no message."""
-    names = tuple(columns)
-    with closing(open_stores(options)) as stores:
-        if options.table == "messages":
-            return ReadPlan(names, options, slices=tuple(message_slices(options, stores)))
-        return ReadPlan(names, options, parts=tuple(plan_table(options, stores, columns)))
 
 
 def is_of_start(options: ReadOptions, error: StoreError) -> bool:
@@ -119,11 +70,3 @@ def read_work(partition: InputPartition, schema: StructType) -> Iterator[pa.Reco
         for batch in work.batches():
             yield conform(batch, expected)
     freeze_once()
-
-
-def message_work(
-    options: ReadOptions, slices: Sequence[QueueSlice], columns: tuple[str, ...]
-) -> list[MessageWork]:
-    """Return the work of reading slices, one for each task."""
-    settings = ScanSettings.of(options, columns, merged=True)
-    return [MessageWork(share, settings) for share in in_partitions(options, slices)]

@@ -7,7 +7,6 @@ same also when a micro-batch runs again.
 Exactly once: tasks hand messages on in their messages to the commit, which publishes them.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from mqstore.deliver.complete import complete
 from mqstore.deliver.job import SendJob, SendReport
-from mqstore.deliver.once.commit import publish
-from mqstore.deliver.prepare import finish, of_batch, prepare, withdraw
+from mqstore.deliver.prepare import of_batch, prepare, withdraw
 from mqstore.deliver.settings import EXACTLY_ONCE, SendSettings
 from mqstore.deliver.task import hand_on, send
 from mqstore.errors import StoreError
@@ -28,8 +27,6 @@ from pyspark_mqlog.errors import OverwriteUnsupportedError
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.stream_writer import this_batch
 from pyspark_mqlog.worker import freeze_once, named_errors
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class ClusterWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with named_errors():
-            _finish(self._job, messages, "write")
+            complete(self._job, _reports(messages), "write")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with named_errors():
@@ -78,7 +75,7 @@ class ClusterStreamWriter(StreamArrowWriter):
         with named_errors():
             job = _job(messages)
             if job is not None:
-                _finish(job, messages, f"batch {batchId}")
+                complete(job, _reports(messages), f"batch {batchId}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         with named_errors():
@@ -95,26 +92,6 @@ def _send(job: SendJob, rows: Iterator[pa.RecordBatch]) -> SendReport:
         report = run(job, rows, partition=partition, attempt=attempt)
     freeze_once()
     return report
-
-
-def _finish(job: SendJob, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    reports = _reports(messages)
-    counts = finish(job, reports)
-    if job.settings.delivery == EXACTLY_ONCE:
-        published = publish(job, reports)
-        counts = published.counts
-        if published.is_repeated:
-            _LOG.warning("%s was committed before: nothing was sent", job.key)
-        elif published.found:
-            note = "%s: %d of %d messages were stored by an earlier try"
-            _LOG.warning(note, job.key, published.found, published.messages)
-    _LOG.info("%s: %s", what, counts)
-    if counts.repeats:
-        note = "%s: %d requests were sent again without knowing whether they were stored"
-        _LOG.warning(note, what, counts.repeats)
-    if counts.alone:
-        note = "%s: %d messages were not flushed, or copied to a slave, as the broker should"
-        _LOG.warning(note, what, counts.alone)
 
 
 def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[SendReport]:

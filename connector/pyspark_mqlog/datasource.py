@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from pyspark_mqlog.batch_reader import ReadPlan
+    from mqstore.request.plan import ReadPlan
 
 
 class MqlogDataSource(DataSource):
@@ -38,9 +38,10 @@ class MqlogDataSource(DataSource):
 
     def schema(self) -> "StructType":
         from mqstore.errors import InvalidOptionError, StoreError
-        from pyspark_mqlog.batch_reader import is_of_start, plan_read
+        from mqstore.request.plan import plan_read, read_schema
+        from pyspark_mqlog.batch_reader import is_of_start
         from pyspark_mqlog.options import is_create_table, names_stream, parse_read, parse_stream
-        from pyspark_mqlog.schema import read_schema, to_struct
+        from pyspark_mqlog.schema import to_struct
         from pyspark_mqlog.worker import named_errors
 
         with named_errors():
@@ -68,7 +69,8 @@ class MqlogDataSource(DataSource):
             return to_struct(schema)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        from pyspark_mqlog.batch_reader import MqlogReader, plan_read
+        from mqstore.request.plan import plan_read
+        from pyspark_mqlog.batch_reader import MqlogReader
         from pyspark_mqlog.options import parse_read
         from pyspark_mqlog.schema import check_projection
         from pyspark_mqlog.worker import named_errors

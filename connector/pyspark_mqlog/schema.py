@@ -5,33 +5,15 @@ check it, so it is checked here. Batches must equal the Arrow schema that Spark 
 flags included (pyspark's records_to_arrow_batches).
 """
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from mqstore.codec.schema import check_columns, message_schema, resolve_columns
 from mqstore.errors import InvalidSchemaError
-from mqstore.options.grammar import did_you_mean
+from mqstore.request.plan import read_schema, schema_of
 from mqstore.request.read_options import ReadOptions
-from mqstore.tables.catalog import CATALOG
 from pyspark_mqlog.compat import to_arrow
-
-
-def read_schema(options: ReadOptions) -> pa.Schema:
-    """Return the Arrow schema of a read without a user's schema: the table's, or its columns.
-
-    Raises InvalidSchemaError for a column that the table does not have.
-    """
-    if options.table == "messages":
-        return message_schema(resolve_columns(options.columns))
-    schema = CATALOG[options.table].schema
-    if "columns" not in options.given:
-        return schema
-    names = [name.strip() for name in options.columns.split(",")]
-    return _project(schema, _known(names, schema, options.table))
 
 
 def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
@@ -43,12 +25,8 @@ def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...
     if not schema.names:
         advice = "name a column; queueOffset is the cheapest to count"
         raise InvalidSchemaError("", "empty schema", advice)
-    if options.table == "messages":
-        columns = check_columns(schema.names)
-        full = message_schema(columns)
-    else:
-        full = CATALOG[options.table].schema
-        columns = _known(schema.names, full, options.table)
+    full = schema_of(options, schema.names)
+    columns = tuple(full.names)
     if "columns" in options.given and tuple(read_schema(options).names) != columns:
         raise InvalidSchemaError(
             ", ".join(schema.names),
@@ -87,27 +65,6 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for array, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _project(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in names])
-
-
-def _known(names: Sequence[str], schema: pa.Schema, table: str) -> tuple[str, ...]:
-    known = {name.lower(): name for name in schema.names}
-    found: list[str] = []
-    for name in names:
-        column = known.get(name.lower())
-        if column is None:
-            raise InvalidSchemaError(
-                name,
-                "unknown",
-                f"{did_you_mean(name, schema.names)}table {table} has {', '.join(schema.names)}",
-            )
-        if column in found:
-            raise InvalidSchemaError(name, "repeated", "name each column once")
-        found.append(column)
-    return tuple(found)
 
 
 def _check_field(given: StructField, column: pa.Field) -> None:

@@ -26,8 +26,9 @@ from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.progress import Progress, brokers_in, from_json, to_json
 from mqstore.read.selection import OpenStores
 from mqstore.request.chosen_queues import open_stores, starting_progress, takes_topics_of_group
+from mqstore.request.plan import message_work
 from mqstore.request.read_options import StreamOptions
-from pyspark_mqlog.batch_reader import message_work, read_work
+from pyspark_mqlog.batch_reader import read_work
 from pyspark_mqlog.compat import (
     Json,
     ReadAllAvailable,

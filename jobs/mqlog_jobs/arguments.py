@@ -21,7 +21,7 @@ TABLE: Final = "table"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowsPlace:
     """Files of a format, a table of the catalog, or the console (whose ``where`` is empty)."""
 
     format: str
@@ -67,18 +67,18 @@ def option(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def source(text: str) -> Place:
+def source(text: str) -> RowsPlace:
     """Return the place of ``FORMAT:PLACE`` to read rows from."""
     kind, colon, where = text.partition(":")
     if not colon or not where or kind not in (*FILE_FORMATS, TABLE):
         raise not_a_place(text)
-    return Place(kind, where)
+    return RowsPlace(kind, where)
 
 
-def target(text: str) -> Place:
+def target(text: str) -> RowsPlace:
     """Return the place of ``FORMAT:PLACE`` or ``console`` to write a report to."""
     if text == CONSOLE:
-        return Place(CONSOLE, "")
+        return RowsPlace(CONSOLE, "")
     try:
         return source(text)
     except argparse.ArgumentTypeError:

@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from mqlog_jobs import arguments, job_output, prometheus
-from mqlog_jobs.arguments import CONSOLE, Place
+from mqlog_jobs.arguments import CONSOLE, RowsPlace
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
 from mqlog_jobs.whole_file import check_file, replace_file
@@ -53,17 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(lambda: _report(given.stores, dict(given.options), given.place, given.mode))
 
 
-def _target(text: str) -> Place:
+def _target(text: str) -> RowsPlace:
     kind, _, where = text.partition(":")
     if kind == PROMETHEUS and where:
-        return Place(kind, where)
+        return RowsPlace(kind, where)
     try:
         return arguments.target(text)
     except argparse.ArgumentTypeError:
         raise arguments.not_a_place(text, CONSOLE, f"{PROMETHEUS}:FILE") from None
 
 
-def _report(stores: list[str], options: dict[str, str], place: Place, mode: str) -> None:
+def _report(stores: list[str], options: dict[str, str], place: RowsPlace, mode: str) -> None:
     if place.format == PROMETHEUS:
         check_file(place.where)
     with job_session("mqlog backlog") as spark:

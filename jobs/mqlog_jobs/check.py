@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import desc
 
 from mqlog_jobs import arguments, job_output
-from mqlog_jobs.arguments import Place
+from mqlog_jobs.arguments import RowsPlace
 from mqlog_jobs.codes import FOUND
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(lambda: _check(given.stores, dict(given.options), given.place, given.mode))
 
 
-def _check(stores: list[str], options: dict[str, str], place: Place, mode: str) -> int:
+def _check(stores: list[str], options: dict[str, str], place: RowsPlace, mode: str) -> int:
     with job_session("mqlog check") as spark:
         job_output.check(spark, place)
         # Cached: a store is read once, for the report and for the exit code.

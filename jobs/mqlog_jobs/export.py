@@ -21,7 +21,7 @@ from pyspark.sql.functions import expr
 
 from mqlog_jobs import arguments
 from mqlog_jobs.amounts import several
-from mqlog_jobs.arguments import Place
+from mqlog_jobs.arguments import RowsPlace
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
 from mqstore.errors import InvalidOptionError
@@ -57,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(lambda: _export(given.store, options, given.place, given.checkpoint))
 
 
-def _target(text: str) -> Place:
+def _target(text: str) -> RowsPlace:
     kind, _, path = text.partition(":")
     if kind != "parquet" or not path:
         raise ArgumentTypeError(f"{text!r}: exports are Parquet; write parquet:PATH")
-    return Place(kind, path)
+    return RowsPlace(kind, path)
 
 
-def _export(store: str, options: dict[str, str], place: Place, checkpoint: str | None) -> None:
+def _export(store: str, options: dict[str, str], place: RowsPlace, checkpoint: str | None) -> None:
     _check(options)
     with job_session("mqlog export") as spark:
         spark.conf.set(*_ALL_PROGRESS)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlog_jobs import arguments
-from mqlog_jobs.arguments import CONSOLE, FILE_FORMATS, TABLE, Place
+from mqlog_jobs.arguments import CONSOLE, FILE_FORMATS, TABLE, RowsPlace
 from mqlog_jobs.spark_paths import check_writable
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, accepted: Callable[[str], Place] = arguments.target
+    parser: argparse.ArgumentParser, accepted: Callable[[str], RowsPlace] = arguments.target
 ) -> None:
     """Add ``--from`` for stores, ``--to`` for the report, and ``--mode``."""
     parser.add_argument(
@@ -28,7 +28,7 @@ def add_arguments(
         "--to",
         dest="place",
         type=accepted,
-        default=Place(CONSOLE, ""),
+        default=RowsPlace(CONSOLE, ""),
         metavar="PLACE",
         help=f"console (the default), parquet:PATH, csv:PATH, json:PATH{more} or table:NAME",
     )
@@ -46,13 +46,13 @@ def read(spark: SparkSession, table: str, stores: list[str], options: dict[str, 
     return reader.load(stores[0]) if len(stores) == 1 else reader.load(stores)
 
 
-def check(spark: SparkSession, place: Place) -> None:
+def check(spark: SparkSession, place: RowsPlace) -> None:
     """Raise InvalidOptionError if Spark could write nothing to ``place``."""
     if place.format in FILE_FORMATS:
         check_writable(spark, "--to", place.where)
 
 
-def write(rows: DataFrame, place: Place, mode: str, show: Callable[[DataFrame], None]) -> None:
+def write(rows: DataFrame, place: RowsPlace, mode: str, show: Callable[[DataFrame], None]) -> None:
     """Write ``rows`` to ``place``; ``show`` prints them on the console."""
     writer = rows.write.mode(mode)
     if place.format == CONSOLE:

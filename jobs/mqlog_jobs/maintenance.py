@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import commands, overview, replaying, sending, table_commands
+from mqlog_jobs import commands, overview, replaying, sending, table_commands, trace_commands
 from mqlog_jobs.app import REPAIR, START, app, command
 from mqlog_jobs.codes import FOUND
 from mqlog_jobs.parameters import (
@@ -32,6 +32,7 @@ __all__ = [  # With all its commands.
     "replaying",
     "sending",
     "table_commands",
+    "trace_commands",
 ]
 
 STATES: Final = ("published", "lost")

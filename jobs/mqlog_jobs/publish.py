@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from mqlog_jobs import arguments
 from mqlog_jobs.amounts import count, several
-from mqlog_jobs.arguments import TABLE, Place
+from mqlog_jobs.arguments import TABLE, RowsPlace
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
 from mqstore.errors import NotAStoreError, StoreNotFoundError, shown
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(lambda: _publish(given.place, given.select, given.store, dict(given.options)))
 
 
-def _publish(place: Place, select: list[str], store: str, options: dict[str, str]) -> None:
+def _publish(place: RowsPlace, select: list[str], store: str, options: dict[str, str]) -> None:
     before = _commits(store)
     with job_session("mqlog publish") as spark:
         rows = _read(spark, place)
@@ -114,7 +114,7 @@ def _said(made: list[dict[str, Any]], options: dict[str, str]) -> str:
     return f"{several(commit['rows'], 'message')}, {count(commit['bytes'])} bytes, written"
 
 
-def _read(spark: SparkSession, place: Place) -> DataFrame:
+def _read(spark: SparkSession, place: RowsPlace) -> DataFrame:
     if place.format == TABLE:
         return spark.table(place.where)
     if place.format == "parquet":

@@ -11,7 +11,7 @@ from typing import Final
 
 from mqlog_jobs.message_query import MessageQuery, chosen
 from mqlog_jobs.places import Named, snapshots, without_system
-from mqlog_jobs.write_options import advising, check_cluster, check_secrets
+from mqlog_jobs.write_options import advising, check_cluster, check_secrets, cluster_settings
 from mqstore.deliver.once.control import tag_of
 from mqstore.deliver.prepare import prepare
 from mqstore.deliver.replay.destinations import TopicMap, check_not_doubled, holds_failures
@@ -29,7 +29,6 @@ from mqstore.read.source import Origin, QueueSlice, Snapshot, slices_of
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
 from mqstore.request.places import is_cluster
-from pyspark_mqlog.options import parse_write
 
 _ON_CORRUPT: Final = ("fail", "skip")
 _MOST_NAME: Final = 200
@@ -136,8 +135,7 @@ class ReplayRequest:
         once = {"delivery": EXACTLY_ONCE, "txnAppId": self.app, "txnVersion": "0"}
         once |= {"inlineBytes": "1g"}
         own = {"delivery": AT_LEAST_ONCE} if self.at_least_once else once
-        found = parse_write({"path": self.address, **self.options, **own})
-        assert isinstance(found, SendSettings)
+        found = cluster_settings(self.address, {**self.options, **own})
         if found.topic is not None:
             expected = "ends with the name servers here: name a topic with --to"
             raise InvalidOptionError("ADDRESS", self.address, expected)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from mqlog_jobs.amounts import count, several
 from mqlog_jobs.render import FieldView, Kind, Row, heading, number_of, table
+from mqlog_jobs.trace_views import latency
 from mqlog_jobs.views import (
     each_group,
     note_aside,
@@ -306,4 +307,5 @@ _VIEWS: Final[dict[str, View]] = {
     "groups": groups,
     "subscriptions": subscriptions,
     "brokers": brokers,
+    "latency": latency,
 }

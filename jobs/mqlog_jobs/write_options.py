@@ -7,7 +7,7 @@ from mqstore.deliver.settings import AT_LEAST_ONCE, SendSettings
 from mqstore.errors import InvalidMessageError, InvalidOptionError, UnknownTopicError
 from mqstore.options import store_paths
 from mqstore.request.places import SECRETS, is_cluster
-from pyspark_mqlog.options import parse_write
+from mqstore.request.write import write_settings
 
 
 def settings_of(address: str, topic: str, options: Mapping[str, str]) -> SendSettings:
@@ -17,11 +17,18 @@ def settings_of(address: str, topic: str, options: Mapping[str, str]) -> SendSet
     """
     check_cluster(address)
     check_secrets(options)
-    found = parse_write({"path": address, "topic": topic, **options})
-    assert isinstance(found, SendSettings)
+    found = cluster_settings(address, {"topic": topic, **options})
     if found.delivery != AT_LEAST_ONCE:
         expected = "standard input cannot be read again: exactly once is for df.write"
         raise InvalidOptionError("delivery", found.delivery, expected)
+    return found
+
+
+def cluster_settings(address: str, options: Mapping[str, str]) -> SendSettings:
+    """Return the settings of a write to the cluster at ``address``; raises InvalidOptionError."""
+    texts = {name.lower(): text for name, text in options.items()}
+    found = write_settings((address,), texts, "must be a running cluster")
+    assert isinstance(found, SendSettings)
     return found
 
 

@@ -354,6 +354,21 @@ class Broker:
         committed: dict[str, int] = self._cluster.ask("commit", topic, group, queue_offset)
         return committed
 
+    def traced(self, topic: str, group: str, trace_topic: str = "") -> list[Row]:
+        """Send to a new topic and consume it, with tracing on; see Traced.java.
+
+        Returns what the clients measured of each send and each delivery.
+        """
+        file = self._file("traced")
+        self._cluster.ask("traced", topic, group, trace_topic, file)
+        return read_rows(file)
+
+    def decoded_traces(self, trace_topic: str) -> list[Row]:
+        """Return what RocketMQ's decoder makes of each message of a trace topic."""
+        file = self._file("decoded")
+        self._cluster.ask("decodeTraces", trace_topic, file)
+        return read_rows(file)
+
     def topic_status(self, topic: str) -> list[Row]:
         """Return topicStatus: topic, queueId, minOffset, maxOffset, lastUpdate (ms)."""
         return sorted_queues(self._cluster.ask("topicStatus", topic))

@@ -18,9 +18,8 @@ from pyspark.sql.types import StructType
 from broker.harness import Broker, Cluster
 from broker.toolchain import VERSIONS
 from mqstore.errors import DataLossError
-from pyspark_mqlog.batch_reader import Work, plan_read
+from mqstore.request.plan import Work, plan_read, read_schema
 from pyspark_mqlog.options import parse_read, parse_stream
-from pyspark_mqlog.schema import read_schema
 from pyspark_mqlog.stream_reader import MqlogStreamReader
 from support import soak
 

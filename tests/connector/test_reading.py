@@ -21,10 +21,9 @@ from mqstore.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from pyspark_mqlog.batch_reader import ReadPlan, plan_read
+from mqstore.request.plan import ReadPlan, plan_read, read_schema
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import read_schema
 from pyspark_mqlog.stream_reader import MqlogStreamReader
 from support import goldens
 from support.oracle import Message

@@ -19,12 +19,12 @@ from pyspark.sql.types import (
 
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS, message_schema
 from mqstore.errors import InvalidSchemaError
+from mqstore.request.plan import read_schema
 from mqstore.tables.catalog import CATALOG
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import (
     check_projection,
     conform,
-    read_schema,
     to_arrow,
     to_struct,
     write_schema,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.format.pop import (
-    MAX_BODY_BYTES,
+    MAX_POP_BODY_BYTES,
     Acks,
     Checkpoint,
     PopKey,
@@ -111,9 +111,9 @@ def test_wild_numbers_and_huge_lists_make_no_checkpoint(fields: dict[str, Any]) 
         b"[]",
         b"null",
         b"\xff\xfe",
-        b"[" * MAX_BODY_BYTES,
+        b"[" * MAX_POP_BODY_BYTES,
         b'{"a":' * 12_000,
-        b" " * MAX_BODY_BYTES + CK,
+        b" " * MAX_POP_BODY_BYTES + CK,
         b'{"so":' + b"9" * 60_000 + b"}",
     ],
 )

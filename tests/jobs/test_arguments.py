@@ -5,20 +5,20 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 
 from mqlog_jobs import arguments, backlog, exit_codes, export
-from mqlog_jobs.arguments import Place
+from mqlog_jobs.arguments import RowsPlace
 from mqstore.errors import StoreNotFoundError
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("parquet:/data/a:b", Place("parquet", "/data/a:b")),
-        ("csv:s3a://bucket/key", Place("csv", "s3a://bucket/key")),
-        ("table:shop.orders", Place("table", "shop.orders")),
-        ("console", Place("console", "")),
+        ("parquet:/data/a:b", RowsPlace("parquet", "/data/a:b")),
+        ("csv:s3a://bucket/key", RowsPlace("csv", "s3a://bucket/key")),
+        ("table:shop.orders", RowsPlace("table", "shop.orders")),
+        ("console", RowsPlace("console", "")),
     ],
 )
-def test_a_place_is_a_format_and_a_place(text: str, place: Place) -> None:
+def test_a_place_is_a_format_and_a_place(text: str, place: RowsPlace) -> None:
     assert arguments.target(text) == place
 
 

@@ -6,20 +6,18 @@ import re
 import subprocess
 import sys
 import tomllib
-import venv
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution, files, requires
 from pathlib import Path
 
 import pytest
 
 from mqlog_jobs import installation
 from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING
+from support import linked_python
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ("pyspark", "numpy", "pandas", "pyarrow")
-SMALL = ("numpy", "pyarrow", "rich", "typer", "zlib-ng")  # What an install without extras brings.
+SMALL = linked_python.SMALL
 SPARK = "pip install 'pyspark>=4.0,<5' 'pandas>=2.2,<3'"
 COMMAND = "from mqlog_jobs.cli import main; main()"
 READ = """
@@ -29,25 +27,8 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").getOrCreate()
 print(spark.read.format("mqlog").load(sys.argv[1]).count())
 """
-NAME = re.compile(r"[\w.-]+")
 
 Environment = Callable[..., Path]
-
-
-def with_what_they_need(names: tuple[str, ...]) -> set[str]:
-    """The distributions of these names, and those that they require without an extra."""
-    found: set[str] = set()
-    wanted = [*names]
-    while wanted:
-        name = wanted.pop()
-        if name in found:
-            continue
-        with suppress(PackageNotFoundError):  # It is for another system or an older Python.
-            lines = requires(name) or ()
-            found.add(name)
-            needed = (NAME.match(line) for line in lines if "extra ==" not in line)
-            wanted += [one[0] for one in needed if one]
-    return found
 
 
 @pytest.fixture
@@ -55,16 +36,10 @@ def environment(tmp_path: Path) -> Environment:
     """Make one with these distributions only, linked from this one, and this mqlog."""
 
     def made(*names: str) -> Path:
-        folder = tmp_path / "environment"
-        venv.create(folder, symlinks=True)
-        (packages,) = folder.glob("lib/python*/site-packages")
-        for name in with_what_they_need(names):
-            for top in {file.parts[0] for file in files(name) or ()} - {"..", "__pycache__"}:
-                target = Path(str(distribution(name).locate_file(top)))
-                (packages / top).symlink_to(target)
+        python = linked_python.linked(tmp_path / "environment", *names)
         rooms = [f"{ROOT / top}\n" for top in ("store", "connector", "jobs")]
-        (packages / "mqlog.pth").write_text("".join(rooms))
-        return folder / "bin" / "python"
+        (linked_python.packages(python) / "mqlog.pth").write_text("".join(rooms))
+        return python
 
     return made
 
@@ -132,8 +107,7 @@ def test_doctor_runs_with_the_standard_library_alone(environment: Environment) -
 
 def test_a_package_that_lacks_its_own_is_no_traceback(environment: Environment) -> None:
     python = environment(*CLUSTER, "typer")
-    (site,) = python.parents[1].glob("lib/python*/site-packages")
-    (site / "markdown_it").unlink()
+    (linked_python.packages(python) / "markdown_it").unlink()
     done = ended(python, COMMAND, "topics", "--help")
 
     assert done.returncode == 2

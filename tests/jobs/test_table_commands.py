@@ -416,3 +416,26 @@ def test_an_option_that_a_table_would_ignore_is_refused(
     done = run("table", "index", golden_550, *words)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert told in done.err
+
+
+def test_traces_are_a_table_that_keys_narrow(run: Run, tmp_path: Path) -> None:
+    root = goldens.unpack("5.5.0-traces", tmp_path)
+    found = run("table", "traces", root, "--json", "-o", "keys=t5").rows
+    assert [row["event"] for row in found].count("SubAfter") == 4
+    assert "SubBefore" in run("table", "traces", root).out
+
+
+def test_latency_shows_the_stages_of_each_group(run: Run, tmp_path: Path) -> None:
+    root = goldens.unpack("4.9.7-traces", tmp_path)
+    shown = run("latency", root, "-t", "Traced", "-g", "CG_T").out
+    assert "Traced  14 messages, 1 untraced" in shown
+    assert "Traced → CG_T  14 messages, 3 failed" in shown
+    assert re.search(r"RETRIES +3 +1,032 ms +1,034 ms +1,034 ms +1,034 ms", shown)
+    assert "QUEUE" not in shown
+    assert "QUEUE" in run("latency", root, "--by-queue", "--interval", "1s").out
+    rows = run("latency", root, "-t", "Traced", "--json").rows
+    assert {row["group"] for row in rows} == {None, "CG_T", "CG_T_B", "CG_T_O"}
+
+
+def test_latency_says_that_no_delivery_is_traced(run: Run, golden_550: Path) -> None:
+    assert "no delivery of these messages is traced" in run("latency", golden_550).out

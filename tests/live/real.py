@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,18 @@ QUIET = {"transactionCheckInterval": "600000"}
 class Live:
     """The broker; it can be killed and started again on its directory."""
 
-    def __init__(self, servers: Servers, root: Path, settings: Mapping[str, str] = QUIET) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        root: Path,
+        settings: Mapping[str, str] = QUIET,
+        proxy: str | None = None,
+    ) -> None:
+        """``proxy`` is the address of one that the client goes through."""
         self.root = root
-        self.name_servers = (DEAD, servers.name_server)
+        self.name_servers = (DEAD, proxy or servers.name_server)
         """The first of two name servers is dead, always."""
+        self._is_proxied = proxy is not None
         self.cluster = Cluster(
             ClusterSettings(name_servers=self.name_servers, limits=READING, retry_timeout_ms=20_000)
         )
@@ -81,7 +89,10 @@ class Live:
         return f"rocketmq://{','.join(self.name_servers)}"
 
     def routes(self) -> list[Route]:
-        names = topic_names(self.cluster, include_system_topics=True)
+        if self._is_proxied:  # It lists no topics.
+            names = sorted({topic for topic, _ in self.broker.dump().queues})
+        else:
+            names = topic_names(self.cluster, include_system_topics=True)
         found = (self.cluster.route(name, fresh=True) for name in names)
         return [route for route in found if route is not None]
 
@@ -119,17 +130,22 @@ class Live:
 
 
 @contextmanager
-def recorded(servers: Servers, folder: Path) -> Iterator[Live]:
-    """Run a broker with the recipe's messages, at rest."""
-    live = Live(servers, folder / "broker" / "store")
-    try:
+def recorded(
+    servers: Servers,
+    folder: Path,
+    proxy: str | None = None,
+    before: AbstractContextManager[object] | None = None,
+) -> Iterator[Live]:
+    """Run a broker with the recipe's messages, at rest; ``before`` it stands what is entered."""
+    with (
+        closing(Live(servers, folder / "broker" / "store", proxy=proxy)) as live,
+        before or nullcontext(),
+    ):
         recipe.produce(live.broker, NAMES)
         recipe.consume(live.broker, NAMES)
         recipe.go_on(live.broker, NAMES)
         live.settle()
         yield live
-    finally:
-        live.close()
 
 
 def slices(queues: list[LiveBounds]) -> list[LiveSlice]:

@@ -16,9 +16,8 @@ from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.settings import ClusterSettings
-from pyspark_mqlog.batch_reader import plan_read
+from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import read_schema
 from support.expectations import rows
 
 pytestmark = pytest.mark.broker

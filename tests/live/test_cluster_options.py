@@ -76,6 +76,7 @@ def test_every_option_reaches_the_settings() -> None:
         "pullBatchSize": "1024",
         "maxFrameBytes": "1m",
         "readFrom": "ANY",
+        "endpoint": "nameserver",
         "brokerAddresses": '{"broker-a":"h:1"}',
         "nameServers": "n1;n2:5",
     }

@@ -13,9 +13,8 @@ from mqstore.backlog import BacklogRequest, measure, plan_all
 from mqstore.errors import UnknownGroupError
 from mqstore.read.selection import Selection
 from mqstore.request.places import open_all, places
-from pyspark_mqlog.batch_reader import plan_read
+from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import read_schema
 from support import oracle
 from support.expectations import rows
 

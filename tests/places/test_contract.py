@@ -10,10 +10,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from mqstore.errors import CorruptStoreError, DataLossError, InvalidOptionError
+from mqstore.request.plan import Work, plan_read, read_schema
 from places.kinds import AT_REST, KINDS, START_MS, TOGETHER, Place
-from pyspark_mqlog.batch_reader import Work, plan_read
 from pyspark_mqlog.options import parse_read, parse_stream
-from pyspark_mqlog.schema import read_schema
 from pyspark_mqlog.stream_reader import MqlogStreamReader
 from support.oracle import Message
 

@@ -50,6 +50,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"mqstore.files.objects", "mqstore.deliver.replay"},
     # Of the codec, the connector sees the columns only, and the jobs also which kernels are in
     # use; of files and format they see nothing.
+    "mqlog": {
+        "mqstore",
+        "mqstore.codec.schema",
+        "mqstore.options",
+        "mqstore.read",
+        "mqstore.write",
+        "mqstore.write.stage",
+        "mqstore.live.remoting",
+        "mqstore.deliver",
+    },
+    "mqlog.__main__": {"mqlog_jobs"},
     "pyspark_mqlog": {
         "mqstore",
         "mqstore.codec.schema",

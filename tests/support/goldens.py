@@ -31,7 +31,9 @@ def unpack(version: str, directory: Path, archive: str = "store") -> Path:
     """Unpack the store of that version; its root is ``directory/rocketmq-VERSION/store``."""
     target = directory / f"rocketmq-{version}"
     with tarfile.open(FOLDER / version / f"{archive}.tar.gz") as packed:
-        packed.extractall(target, filter="data")
+        # Python 3.11.0 to 3.11.3, as in Debian 12, have no filters.
+        packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        packed.extractall(target)
     return target / "store"
 
 

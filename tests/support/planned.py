@@ -3,9 +3,8 @@
 import pickle
 from typing import Any
 
-from pyspark_mqlog.batch_reader import plan_read
+from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import read_schema
 
 
 def rows(path: str, **options: str) -> list[dict[str, Any]]:

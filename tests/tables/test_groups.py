@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from pyspark_mqlog.batch_reader import plan_read
+from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import read_schema
 from support.expectations import rows
 from support.oracle import Message
 from support.stores import Layout, lay_out, write_json

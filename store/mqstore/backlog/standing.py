@@ -20,6 +20,15 @@ from mqstore.format.arrays import Int64s, Mask
 _STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, NO_CONSUMERS, OK)
 
 
+class _Popped(Protocol):
+    @property
+    def begin(self) -> int: ...
+    @property
+    def expired(self) -> int: ...
+    @property
+    def open(self) -> Int64s: ...
+
+
 class _Item(Protocol):
     @property
     def low(self) -> int: ...
@@ -31,6 +40,8 @@ class _Item(Protocol):
     def topic_gone(self) -> bool: ...
     @property
     def consumers(self) -> int | None: ...
+    @property
+    def popped(self) -> _Popped | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +50,18 @@ class Standing:
 
     ``consumed`` is the committed offset as consumerProgress shows it: at least 0. ``unattended``
     groups have no consumer that is connected; of a store that is not known.
+
+    A group that pulls has consumed all before its committed offset, a POP group all before
+    ``begin`` but ``open`` messages. ``expired`` messages were deleted before they were consumed:
+    of a group that pulls, diff = lag + expired.
     """
 
     low: Int64s
     high: Int64s
     consumed: Int64s
+    begin: Int64s
+    open: Int64s
+    expired: Int64s
     never_committed: Mask
     topic_gone: Mask
     unattended: Mask
@@ -58,28 +76,35 @@ class Standing:
         ]  # fmt: skip
         low, high, committed, *masks = np.array(rows, np.int64).reshape(-1, 6).T
         never, gone, unattended = (mask.astype(bool) for mask in masks)
-        return cls(low, high, np.maximum(committed, 0), never, gone, unattended)
+        consumed = np.maximum(committed, 0)
+        begin, open_ = consumed.copy(), np.zeros(len(items), np.int64)
+        expired = np.maximum(low - consumed, 0)
+        for number, item in enumerate(items):
+            popped = item.popped
+            if popped is not None:
+                begin[number], expired[number] = popped.begin, popped.expired
+                open_[number] = len(popped.open)
+        return cls(low, high, consumed, begin, open_, expired, never, gone, unattended)
 
     @property
     def start(self) -> Int64s:
-        """The first unconsumed queue offset that is held; ``high`` if there is none."""
-        return np.minimum(np.maximum(self.consumed, self.low), self.high)
+        """The first offset held from which on nothing was consumed; ``high`` if there is none."""
+        return np.minimum(np.maximum(self.begin, self.low), self.high)
+
+    @property
+    def ahead(self) -> Int64s:
+        """Messages held from ``start`` on."""
+        return self.high - self.start
 
     @property
     def lag(self) -> Int64s:
         """Messages held and not consumed."""
-        return self.high - self.start
+        return self.ahead + self.open
 
     @property
     def diff(self) -> Int64s:
         """The number consumerProgress prints: never clamped, negative if the group is ahead."""
         return self.high - self.consumed
-
-    @property
-    def expired(self) -> Int64s:
-        """Messages that retention took before they were consumed: diff = lag + expired."""
-        expired: Int64s = np.maximum(self.low - self.consumed, 0)
-        return expired
 
     @property
     def last_consumed(self) -> Int64s:
@@ -94,7 +119,7 @@ class Standing:
             self.topic_gone,
             self.never_committed,
             self.consumed > self.high,
-            self.low > self.consumed,
+            self.expired > 0,
             self.unattended & (self.lag > 0),
         ]
         # Made here: the first array that Arrow makes of Python's values imports pandas.

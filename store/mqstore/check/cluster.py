@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from mqstore.check.cluster_requests import allowed_requests
+from mqstore.check.proxy import examine_proxy
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
 from mqstore.live.remoting.advice import absence
@@ -25,7 +26,7 @@ from mqstore.live.remoting.errors import (
     RequestRefusedError,
 )
 from mqstore.live.remoting.routes import Route
-from mqstore.live.remoting.settings import ClusterSettings
+from mqstore.live.remoting.settings import PROXY, ClusterSettings
 from mqstore.live.remoting.topics import broker_infos, check_readable, reading_settings, topic_names
 
 _OLDEST: Final = (4, 9)
@@ -45,14 +46,15 @@ def examine_cluster(settings: ClusterSettings) -> Iterator[Diagnosis]:
     settings = replace(settings, retry_timeout_ms=min(settings.retry_timeout_ms, _PATIENCE_MS))
     answers = [(address, *_ask(settings, address)) for address in settings.name_servers]
     alive = tuple(address for address, error, _ in answers if error is None)
+    is_proxied = _is_proxied(settings, alive)
     for address, error, milliseconds in answers:
-        yield _name_server(address, error, milliseconds, is_alone=not alive)
+        yield _name_server(address, error, milliseconds, is_alone=not alive, is_proxied=is_proxied)
     if not alive:
         return
     with Cluster(replace(settings, name_servers=alive)) as cluster:
         try:
             yield _tls(cluster, alive[0])
-            yield from _cluster(cluster)
+            yield from examine_proxy(cluster) if is_proxied else _cluster(cluster)
         except StoreError as error:
             yield Diagnosis(ERROR, "Cluster", str(error), _advice(error))
 
@@ -80,6 +82,17 @@ def _cluster(cluster: Cluster) -> Iterator[Diagnosis]:
         yield from _speed(name, found)
 
 
+def _is_proxied(settings: ClusterSettings, alive: Sequence[str]) -> bool:
+    """Tell whether proxies answer at the addresses."""
+    if not alive:
+        return settings.endpoint == PROXY
+    try:
+        with Cluster(replace(settings, name_servers=tuple(alive))) as cluster:
+            return cluster.is_proxy
+    except StoreError:
+        return False
+
+
 def _ask(settings: ClusterSettings, address: str) -> tuple[StoreError | None, int]:
     """Return why a name server does not answer, and how many ms it took."""
     begin = time.monotonic()
@@ -96,15 +109,21 @@ def _since(begin: float) -> int:
 
 
 def _name_server(
-    address: str, error: StoreError | None, milliseconds: int, *, is_alone: bool
+    address: str,
+    error: StoreError | None,
+    milliseconds: int,
+    *,
+    is_alone: bool,
+    is_proxied: bool,
 ) -> Diagnosis:
+    subject = "Proxy" if is_proxied else "Name server"
     if error is None:
-        return Diagnosis(GOOD, "Name server", f"{address} answers in {milliseconds} ms")
+        return Diagnosis(GOOD, subject, f"{address} answers in {milliseconds} ms")
     advice = _advice(error)
     if is_alone:
-        return Diagnosis(ERROR, "Name server", str(error), advice)
+        return Diagnosis(ERROR, subject, str(error), advice)
     advice = "; ".join(filter(None, (advice, "the others are asked when it does not answer")))
-    return Diagnosis(WARNING, "Name server", str(error), advice)
+    return Diagnosis(WARNING, subject, str(error), advice)
 
 
 def _tls(cluster: Cluster, address: str) -> Diagnosis:

@@ -12,7 +12,14 @@ import pyarrow as pa
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.check import check_once
 from mqstore.deliver.once.control import mark_of
-from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, SendSettings
+from mqstore.deliver.settings import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    FENCE_MS,
+    PROXY_FENCE_MS,
+    SEND_OPTIONS,
+    SendSettings,
+)
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.files.txn import staging
 from mqstore.files.txn.ledger import Key
@@ -75,6 +82,9 @@ def prepare(
         named = topics if settings.topic is None else (settings.topic,)
         queues = tuple(queue for topic in named for queue in _queues(cluster, settings, topic))
         brokers = sorted({queue.broker for queue in queues}) if queues else _masters(cluster)
+        settings = replace(settings, cluster=cluster.settings)
+        if is_once and cluster.is_proxy:
+            settings = _fenced(settings)
         most = MessageLimits(settings.max_message_size, FILE_SIZE)
         limits = message_limits(cluster, brokers, most)
         if is_once:
@@ -89,6 +99,21 @@ def prepare(
         made=tuple(staging.make_directories(settings.side_path, settings.staging_path)),
     )
     return job if key is None else with_key(job, key)
+
+
+def _fenced(settings: SendSettings) -> SendSettings:
+    """Return the settings with a fence behind which no proxy holds a request of a dead sender.
+
+    A request waits up to 3 s in a proxy, and 3 s more for the broker. Raises InvalidOptionError.
+
+    Reference: ProxyConfig (remotingWaitTimeMillsInSendQueue), AbstractRemotingActivity#request.
+    """
+    if settings.fence_wait_ms == FENCE_MS:
+        return replace(settings, fence_wait_ms=PROXY_FENCE_MS)
+    if settings.fence_wait_ms < PROXY_FENCE_MS:
+        expected = f"must be {PROXY_FENCE_MS} ms or more through a proxy, where requests wait"
+        raise InvalidOptionError("fenceWait", settings.fence_wait_ms, expected)
+    return settings
 
 
 def new_queues(settings: SendSettings) -> int:

@@ -15,6 +15,9 @@ from mqstore.write.stage.settings import MessageSettings
 AT_LEAST_ONCE: Final = "atLeastOnce"
 EXACTLY_ONCE: Final = "exactlyOnce"
 _DEFAULT_GROUP: Final = "mqlog"
+FENCE_MS: Final = 5_000
+PROXY_FENCE_MS: Final = 10_000
+"""The least through a proxy, in which requests of a dead sender wait."""
 CONTROL_TOPIC: Final = "MQLOG_CONTROL"
 
 
@@ -40,7 +43,7 @@ class SendSettings(MessageSettings):
     control_topic: str = option("controlTopic", _control_topic, CONTROL_TOPIC)
     inline_bytes: int = option("inlineBytes", _inline_bytes, 64 * 1024 * 1024)
     staging_path: str | None = option("stagingPath", store_paths.absolute)
-    fence_wait_ms: int = option("fenceWait", grammar.milliseconds, 5_000)
+    fence_wait_ms: int = option("fenceWait", grammar.milliseconds, FENCE_MS)
     visibility_timeout_ms: int = option("visibilityTimeout", grammar.milliseconds, 30_000)
     allow_lost_history: bool = option("allowLostHistory", grammar.boolean, False)
     send_timeout_ms: int = option("sendTimeout", grammar.milliseconds, 60_000)

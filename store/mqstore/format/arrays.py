@@ -15,6 +15,8 @@ UInt32s: TypeAlias = NDArray[np.uint32]
 
 TopicQueue: TypeAlias = tuple[str, int]
 """A topic and a queueId."""
+TopicGroup: TypeAlias = tuple[str, str]
+"""A topic and a consumer group."""
 Span: TypeAlias = tuple[int, int]
 """[start, end): of queue offsets, unless something else is said."""
 

@@ -34,10 +34,10 @@ POP_TAGS: Final = (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)
 MOST_TIMER_MS: Final = 3 * 24 * 3600 * 1000
 """MessageStoreConfig#timerMaxDelaySec: a longer invisible time is refused."""
 
-MAX_BODY_BYTES: Final = 64 * 1024
-MAX_MESSAGES: Final = 127
+MAX_POP_BODY_BYTES: Final = 64 * 1024
+MAX_POP_MESSAGES: Final = 127
 """Of a checkpoint, whose count is a byte in Java; a pop gives 32 at most."""
-_END: Final = 2**63
+_BEYOND: Final = 2**63
 _LONG_NAMES: Final = {
     "t": "topic",
     "c": "consumerGroup",
@@ -127,8 +127,11 @@ def parse_checkpoint(body: bytes) -> Checkpoint | None:
     key = None if fields is None else _key(fields)
     if fields is None or key is None:
         return None
-    invisible, count = _below(fields.get("it"), _END), _below(fields.get("n"), MAX_MESSAGES + 1)
-    if invisible is None or count is None or key.pop_ms + invisible >= _END:
+    invisible, count = (
+        _below(fields.get("it"), _BEYOND),
+        _below(fields.get("n"), MAX_POP_MESSAGES + 1),
+    )
+    if invisible is None or count is None or key.pop_ms + invisible >= _BEYOND:
         return None
     differences = fields.get("d")
     places = _places(list(range(count)) if differences is None else differences, key.start_offset)
@@ -149,7 +152,7 @@ def parse_acks(body: bytes) -> Acks | None:
 
 
 def _fields(body: bytes) -> dict[str, Any] | None:
-    if len(body) > MAX_BODY_BYTES:
+    if len(body) > MAX_POP_BODY_BYTES:
         return None
     try:
         found = json.loads(body)
@@ -160,8 +163,8 @@ def _fields(body: bytes) -> dict[str, Any] | None:
 
 def _key(fields: dict[str, Any]) -> PopKey | None:
     topic, group, broker = _of(fields, "t"), _of(fields, "c"), _of(fields, "bn")
-    queue_id, start = _below(_of(fields, "q"), MAX_QUEUE_ID + 1), _below(_of(fields, "so"), _END)
-    pop_ms = _below(_of(fields, "pt"), _END)
+    queue_id, start = _below(_of(fields, "q"), MAX_QUEUE_ID + 1), _below(_of(fields, "so"), _BEYOND)
+    pop_ms = _below(_of(fields, "pt"), _BEYOND)
     if not isinstance(topic, str) or not isinstance(group, str):
         return None
     if queue_id is None or start is None or pop_ms is None:
@@ -178,9 +181,9 @@ def _of(fields: dict[str, Any], name: str) -> Any:
 
 
 def _places(differences: object, start: int) -> tuple[int, ...] | None:
-    if not isinstance(differences, list) or len(differences) > MAX_MESSAGES:
+    if not isinstance(differences, list) or len(differences) > MAX_POP_MESSAGES:
         return None
-    if not all(type(one) is int and 0 <= start + one < _END for one in differences):
+    if not all(type(one) is int and 0 <= start + one < _BEYOND for one in differences):
         return None
     return tuple(start + one for one in differences)
 

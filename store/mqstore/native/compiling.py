@@ -24,8 +24,11 @@ _VERSION_TABLE: Final = FOLDER.parent / "format" / "record_versions.py"
 _SECONDS: Final = 300
 # No flag for one processor: the library asks the processor it runs on what it can do.
 _COMPILER_FLAGS: Final = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-g0")
-# zig adds checks for undefined behaviour of its own, which need a runtime that is not there.
-_ZIG: Final = ("-m", "ziglang", "cc", "-fno-sanitize=all")
+# zig adds checks for undefined behaviour of its own, which need a runtime that is not there, and
+# compiles for the processor of this machine alone, unless it is told otherwise.
+_ZIG: Final = ("-m", "ziglang", "cc", "-fno-sanitize=all", "-mcpu=baseline")
+# The linker of macOS writes this name into the library: by default the path of a folder here.
+_NAME_ON_MACOS: Final = f"-Wl,-install_name,@rpath/{LIBRARY_NAME}"
 
 
 class CompileError(Exception):
@@ -57,9 +60,17 @@ def local_compiler() -> list[str] | None:
     return None
 
 
-def zig_compiler() -> list[str]:
-    """Return the command of the compiler in the wheel ``ziglang``, which need not be there."""
-    return [sys.executable, *_ZIG]
+def zig_compiler(target: str = "") -> list[str]:
+    """Return the command of the compiler in the wheel ``ziglang``, which need not be there.
+
+    ``target`` is a platform as zig names it, as ``aarch64-linux-gnu.2.17``; by default this one.
+    """
+    command = [sys.executable, *_ZIG]
+    if target:
+        command += ["-target", target]
+    if "macos" in target:
+        command.append(_NAME_ON_MACOS)
+    return command
 
 
 def compile_library(

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from mqstore.format.arrays import Int64s
+from mqstore.format.arrays import Int64s, TopicGroup
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.pop import KvPops, OrderInfo, retry_topics
 from mqstore.pop.checkpoints import OpenOffsets
@@ -26,11 +26,9 @@ POP: Final = "POP"
 POP_FIFO: Final = "POP_FIFO"
 POP_KV: Final = "POP_KV"
 
-Pair: TypeAlias = tuple[str, str]
-"""(topic, group)."""
-QueueOffsets: TypeAlias = Mapping[Pair, Mapping[int, int]]
-_Name: TypeAlias = tuple[str, str, int]
-_NONE: Final = np.empty(0, np.int64)
+GroupOffsets: TypeAlias = Mapping[TopicGroup, Mapping[int, int]]
+_GroupQueue: TypeAlias = tuple[str, str, int]
+_NOTHING: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,11 @@ class PopSources:
     """
 
     opened: OpenOffsets
-    named: Set[Pair] = frozenset()
-    committed: QueueOffsets = field(default_factory=dict)
-    pulled: QueueOffsets = field(default_factory=dict)
-    order_info: Mapping[Pair, Mapping[int, OrderInfo]] = field(default_factory=dict)
-    modes: Set[Pair] = frozenset()
+    named: Set[TopicGroup] = frozenset()
+    committed: GroupOffsets = field(default_factory=dict)
+    pulled: GroupOffsets = field(default_factory=dict)
+    order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]] = field(default_factory=dict)
+    modes: Set[TopicGroup] = frozenset()
     kv: KvPops = field(default_factory=KvPops)
     topics: Container[str] = frozenset()
 
@@ -79,9 +77,9 @@ class PopQueue:
         return PopStanding(begin, high - begin, len(open_) - due, due, again, expired, open_)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PopStanding:
-    """Numbers of messages held: never popped, in flight, due to be delivered again.
+    """Numbers of messages held: never popped, in flight, due to be delivered again. Pickles.
 
     ``begin`` is the first offset never popped, ``redelivered`` what a broker that started on
     these files would pop again; ``open`` are the offsets before ``begin`` that are not
@@ -107,17 +105,17 @@ class PopState:
 
     def __init__(self, sources: PopSources) -> None:
         self._sources = sources
-        self._numbers: dict[_Name, int] = {}
+        self._numbers: dict[_GroupQueue, int] = {}
         columns = _joined(sources, self._numbers)
         queue, places, visible, pops, deliveries = columns
         self._columns = places, visible, pops, deliveries
         count = len(self._numbers)
         self._edges = np.searchsorted(queue, np.arange(count + 1))
         self._ends = _ends(sources, self._numbers, queue, places)
-        self.modes: Mapping[Pair, str] = _modes(sources)
+        self.modes: Mapping[TopicGroup, str] = _modes(sources)
         """How each pair pops; a pair that is not here pulls."""
 
-    def names(self) -> Iterable[_Name]:
+    def names(self) -> Iterable[_GroupQueue]:
         """Return (topic, group, queueId) of queues that something is known of."""
         return self._numbers.keys()
 
@@ -133,7 +131,7 @@ class PopState:
         number = self._numbers.get((topic, group, queue_id))
         begin = max(committed or 0, pulled or 0)
         if number is None:
-            return PopQueue(begin, committed, _NONE, _NONE, _NONE, _NONE)
+            return PopQueue(begin, committed, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
         start, end = self._edges[number : number + 2].tolist()
         if mode == POP_FIFO:  # The offset is that of the first that is not acknowledged.
             start += int(np.searchsorted(self._columns[0][start:end], begin))
@@ -141,7 +139,7 @@ class PopState:
         return PopQueue(max(begin, int(self._ends[number])), committed, *found)
 
 
-def _modes(sources: PopSources) -> dict[Pair, str]:
+def _modes(sources: PopSources) -> dict[TopicGroup, str]:
     """Return the mode of each pair, and of the retry topics that it has."""
     modes = dict.fromkeys(sources.named, POP)
     modes |= dict.fromkeys(((topic, group) for topic, group, _ in sources.opened.names), POP)
@@ -161,10 +159,10 @@ def _modes(sources: PopSources) -> dict[Pair, str]:
     return modes
 
 
-_Columns: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
+_OpenColumns: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
 
 
-def _joined(sources: PopSources, numbers: dict[_Name, int]) -> _Columns:
+def _joined(sources: PopSources, numbers: dict[_GroupQueue, int]) -> _OpenColumns:
     """Return queue, queue offset, visible time, pop time, deliveries of each open message once.
 
     Sorted by queue and offset; of several, the one that is visible last. Queues get ``numbers``.
@@ -175,7 +173,7 @@ def _joined(sources: PopSources, numbers: dict[_Name, int]) -> _Columns:
     of_queue = np.array([numbers[name] for name in opened.names], np.int64)
     nothing = np.zeros(len(opened.queue), np.int64)
     classic = (
-        of_queue[opened.queue] if len(opened.names) else _NONE,
+        of_queue[opened.queue] if len(opened.names) else _NOTHING,
         opened.queue_offsets,
         opened.visible_ms,
         opened.pop_ms,
@@ -195,7 +193,7 @@ def _joined(sources: PopSources, numbers: dict[_Name, int]) -> _Columns:
     return queue[chosen], places[chosen], visible[chosen], pops[chosen], deliveries[chosen]
 
 
-def _of_entries(kv: KvPops, numbers: dict[_Name, int]) -> Iterator[tuple[int, ...]]:
+def _of_entries(kv: KvPops, numbers: dict[_GroupQueue, int]) -> Iterator[tuple[int, ...]]:
     for entry in kv.entries:
         name = entry.topic, entry.group, entry.queue_id
         number = numbers.setdefault(name, len(numbers))
@@ -204,7 +202,7 @@ def _of_entries(kv: KvPops, numbers: dict[_Name, int]) -> Iterator[tuple[int, ..
 
 
 def _of_batches(
-    order_info: Mapping[Pair, Mapping[int, OrderInfo]], numbers: dict[_Name, int]
+    order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]], numbers: dict[_GroupQueue, int]
 ) -> Iterator[tuple[int, ...]]:
     for (topic, group), queues in order_info.items():
         for queue_id, info in queues.items():
@@ -216,7 +214,7 @@ def _of_batches(
 
 
 def _ends(
-    sources: PopSources, numbers: Mapping[_Name, int], queue: Int64s, places: Int64s
+    sources: PopSources, numbers: Mapping[_GroupQueue, int], queue: Int64s, places: Int64s
 ) -> Int64s:
     """Return the offset behind the last message that was popped of each queue."""
     ends = np.zeros(len(numbers), np.int64)

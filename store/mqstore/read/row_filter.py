@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from mqstore.format.arrays import Mask
 from mqstore.format.properties import KEY_SEPARATOR
-from mqstore.read.settings import ScanSettings
+from mqstore.read.settings import ScanOptions
 from mqstore.read.sql.filter import SqlFilter, parse_sql
 from mqstore.read.tags import TagFilter, parse_tags
 
@@ -31,7 +31,7 @@ class RowFilter:
     msg_ids: frozenset[str]
 
     @classmethod
-    def of(cls, settings: ScanSettings) -> "RowFilter":
+    def of(cls, settings: ScanOptions) -> "RowFilter":
         """Return the filter of a scan; raises InvalidOptionError for an expression."""
         ids = frozenset((*settings.msg_ids, *(text.upper() for text in settings.msg_ids)))
         sql = parse_sql(settings.sql)

@@ -34,6 +34,7 @@ class Selection:
 
     ``roots`` are directories, ``broker_names`` as many names or none. ``subscribe`` may name
     system topics; a pattern and the choice of all pass them by unless ``include_system_topics``.
+    ``groups`` are consumer groups that options name.
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``.
     """
 
@@ -44,6 +45,7 @@ class Selection:
     subscribe_pattern: str | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
     include_system_topics: bool = False
+    groups: tuple[str, ...] = ()
     by_log: bool = False
     cache: str = ""
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mqstore.backlog.request import named_groups
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.format.arrays import TopicQueue
 from mqstore.options import grammar
@@ -62,10 +63,16 @@ def open_stores(options: ReadOptions) -> OpenStores:
         subscribe_pattern=options.subscribe_pattern,
         assign=options.assign,
         include_system_topics=options.include_system_topics or all_by_default,
+        groups=_groups(options),
         by_log=options.queues == BY_LOG_WORD,
         cache=options.cache_dir or "",
     )
     return open_all(selection, options.places.clusters, strict=options.on_corrupt == "fail")
+
+
+def _groups(options: ReadOptions) -> tuple[str, ...]:
+    """Return the consumer groups that the options name."""
+    return tuple(sorted(named_groups(options.groups) | {options.starting_group or ""} - {""}))
 
 
 def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.files.base.read_file import RemoteFolder
 from mqstore.files.objects.address import (
     FILE_SYSTEM,
@@ -169,8 +169,15 @@ def open_all(
         for root, name in zip(selection.roots, broker_names(selection), strict=True)
     ]
     named = selection.subscribe or selection.assign or ()
-    found = [ClusterBrokers(settings, named) for settings in clusters]
-    return OpenStores(selection, stores, found, strict=strict)
+    found = [ClusterBrokers(settings, named, selection.groups) for settings in clusters]
+    try:
+        return OpenStores(selection, stores, found, strict=strict)
+    except StoreError:
+        for store in stores:
+            store.close()
+        for cluster in found:
+            cluster.close()
+        raise
 
 
 def _open_store(root: str, selection: Selection) -> StoreOrigin:

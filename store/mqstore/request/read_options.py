@@ -24,7 +24,9 @@ from mqstore.tables.catalog import CATALOG
 
 MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
-_OF_TABLES: Final = frozenset({"groups", "subscriptions", "lagMode", "byTag"})
+_OF_TABLES: Final = frozenset({
+    "groups", "subscriptions", "lagMode", "byTag", "traceTopic", "interval", "byQueue",
+})  # fmt: skip
 """The options that a read of messages does not take."""
 MAX_PARTITIONS: Final = 100_000
 
@@ -105,6 +107,13 @@ def queue_range(name: str, text: str, otherwise: int) -> QueueRange:
     return QueueRange(otherwise, each=grammar.positions(name, text))
 
 
+def _interval(name: str, text: str) -> int:
+    found = grammar.duration(name, text)
+    if found < 1:
+        raise InvalidOptionError(name, text, "must be at least 1 ms")
+    return found
+
+
 FROM_EARLIEST: Final = QueueRange(grammar.EARLIEST)
 TO_LATEST: Final = QueueRange(grammar.LATEST)
 _partitions = partial(grammar.count, high=MAX_PARTITIONS)
@@ -151,6 +160,9 @@ class ReadOptions(ScanOptions):
     )
     lag_mode: str = option("lagMode", one_of(*LAG_MODES), EXACT)
     by_tag: bool = option("byTag", grammar.boolean, False)
+    trace_topic: str | None = option("traceTopic", any_text)
+    by_queue: bool = option("byQueue", grammar.boolean, False)
+    interval_ms: int | None = option("interval", _interval)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,5 +46,8 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         keys=options.keys,
         on_corrupt=options.on_corrupt,
         cores=cores(),
+        trace_topic=options.trace_topic,
+        by_queue=options.by_queue,
+        interval_ms=options.interval_ms,
     )
     return [TableWork(part, tuple(columns)) for part in CATALOG[options.table].plan(request)]

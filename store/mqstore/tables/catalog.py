@@ -9,10 +9,12 @@ from mqstore.tables import (
     groups,
     half_messages,
     index,
+    latency,
     retries,
     scheduled,
     store,
     tags,
+    traces,
     verify,
 )
 from mqstore.tables.table import Table
@@ -25,6 +27,8 @@ _IN_ORDER: Final = (
     scheduled.SCHEDULED,
     half_messages.HALF_MESSAGES,
     retries.RETRIES,
+    traces.TRACES,
+    latency.LATENCY,
     commits.COMMITS,
     files.FILES,
     index.INDEX_ENTRIES,

@@ -66,6 +66,9 @@ class TableRequest:
     keys: tuple[str, ...]
     on_corrupt: str
     cores: int
+    trace_topic: str | None = None
+    by_queue: bool = False
+    interval_ms: int | None = None
 
     def choice(self, *, consumed: bool = False) -> RowChoice | None:
         """Return the rows that the topic options choose by name; None for all rows.

@@ -94,6 +94,16 @@ public final class Harness {
                 try (OutputStream out = open(a[2])) {
                     return Lookups.run(session, Files.readAllLines(Path.of(a[1])), out);
                 }
+            case "traced":  // TOPIC GROUP TRACE_TOPIC (empty: the default) FILE
+                try (OutputStream out = open(a[4])) {
+                    Traced.run(session, a[1], a[2], a[3], out);
+                }
+                return null;
+            case "decodeTraces":  // TRACE_TOPIC FILE
+                try (OutputStream out = open(a[2])) {
+                    Traced.decode(session, a[1], out);
+                }
+                return null;
             case "topicStatus":  // TOPIC
                 return Reports.topicStatus(session, a[1]);
             case "consumerProgress":  // GROUP

@@ -72,7 +72,7 @@ final class Session implements AutoCloseable {
         return set(new DefaultMQPullConsumer(group));
     }
 
-    private <C extends ClientConfig> C set(C client) {
+    <C extends ClientConfig> C set(C client) {
         client.setNamesrvAddr(nameServer);
         client.setInstanceName("harness-" + COUNT.incrementAndGet());
         client.setVipChannelEnabled(false);

@@ -3,12 +3,15 @@
     make golden                  # every version, into tests/golden
     make golden ARGS='5.5.0'     # one of them
     make golden ARGS='4.9.7-dledger'            # two stores of a DLedger group
+    make golden ARGS='4.9.7-traces'             # a store with a trace topic
     make golden ARGS='--into /some/where'
 
 Each VERSION folder gets store.tar.gz, expected.jsonl.gz, progress.txt, topicstatus.txt, broker.conf
 and made.json: which versions of what made it. A DLedger group leaves killed.tar.gz, of the leader
-that was killed, and store.tar.gz, of the leader after it. Timestamps, ids and the order in which
-queues are chosen differ from run to run, so tests that name a message by them follow a remake.
+that was killed, and store.tar.gz, of the leader after it. A VERSION-traces folder gets
+store.tar.gz, measured.jsonl.gz, decoded.jsonl.gz, queried.json and made.json. Timestamps, ids and
+the order in which queues are chosen differ from run to run, so tests that name a message by them
+follow a remake.
 """
 
 import argparse
@@ -24,7 +27,7 @@ from typing import Any
 
 from broker import recipe
 from broker.group_left import leave_group
-from broker.harness import Broker, Cluster, Row
+from broker.harness import FAST_DELAYS, Broker, Cluster, Row
 from broker.toolchain import VERSIONS, Toolchain
 
 FOLDER = Path(__file__).parents[1]
@@ -38,6 +41,8 @@ SETTINGS = {
     "transactionOpMsgMaxSize": "4096",
 }
 DLEDGER = "-dledger"
+TRACES = "-traces"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 # RocksDB files and the timer wheel are megabytes that hold nothing of ours.
 LEFT_OUT = {"rocksdbstore", "timerwheel", "timerlog"}
 
@@ -48,7 +53,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"of {', '.join(VERSIONS)}")
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the VERSION folders")
     arguments = parser.parse_args()
-    every = (*VERSIONS, f"{VERSIONS[0]}{DLEDGER}")
+    every = (*VERSIONS, f"{VERSIONS[0]}{DLEDGER}", *(f"{one}{TRACES}" for one in VERSIONS))
     unknown = set(arguments.versions) - set(every)
     if unknown:
         parser.error(f"no pom for {', '.join(sorted(unknown))}; there is {', '.join(every)}")
@@ -59,8 +64,9 @@ def main() -> int:
         folder = arguments.into / version
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="golden-") as work:
-            maker = make_group if version.endswith(DLEDGER) else make
-            maker(toolchain, version.removesuffix(DLEDGER), Path(work), folder)
+            of_broker, dash, kind = version.partition("-")
+            makers = {"": make, DLEDGER: make_group, TRACES: make_traces}
+            makers[f"{dash}{kind}"](toolchain, of_broker, Path(work), folder)
         sys.stdout.write(f"{folder}\n")
     return 0
 
@@ -102,6 +108,28 @@ def make_group(toolchain: Toolchain, version: str, work: Path, folder: Path) -> 
         target = str(folder / f"{archive}.tar.gz")
         subprocess.run([*command, target, "store"], cwd=left.roots[peer].parent, check=True)
     made = provenance(toolchain, version) | {"messages": len(left.dump.rows)}
+    (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
+
+
+def make_traces(toolchain: Toolchain, version: str, work: Path, folder: Path) -> None:
+    """Have clients with tracing on work with a broker; write what all of them said."""
+    root = work / "store"
+    root.mkdir()
+    settings = FAST_DELAYS | {"traceTopicEnable": "true"}
+    with Cluster(toolchain, version, work) as cluster, cluster.broker(root, settings) as broker:
+        measured = broker.traced("Traced", "CG_T")
+        decoded = broker.decoded_traces(TRACE_TOPIC)
+        ids = sorted({row["msgId"] for row in measured if row["event"] == "consumed"})
+        ask = "queryMsgTraceById", "-n", cluster.name_server, "-i"
+        queried = {msg_id: broker.mqadmin(*ask, msg_id) for msg_id in ids}
+        broker.stop()
+    for name, rows in (("measured", measured), ("decoded", decoded)):
+        lines = (json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+        packed = gzip.compress("".join(lines).encode(), mtime=0)
+        (folder / f"{name}.jsonl.gz").write_bytes(packed)
+    (folder / "queried.json").write_text(json.dumps(queried, indent=1) + "\n")
+    pack(root, folder / "store.tar.gz")
+    made = provenance(toolchain, version) | {"messages": len(decoded)}
     (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
 
 

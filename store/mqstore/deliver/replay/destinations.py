@@ -15,7 +15,7 @@ from mqstore.errors import InvalidOptionError, shown
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from mqstore.live.origin.cluster_origin import ClusterOrigin
 from mqstore.live.remoting.cluster import Cluster
-from mqstore.live.remoting.settings import ClusterSettings
+from mqstore.live.remoting.settings import PROXY, ClusterSettings
 from mqstore.live.send.requests import Queue
 from mqstore.read.source import Origin
 
@@ -78,15 +78,33 @@ def check_not_doubled(
     sources = [origin for origin in origins if isinstance(origin, ClusterOrigin)]
     if not kept or not sources:
         return
-    there = _registered(target)
-    here = {one for origin in sources for one in _registered(origin.settings, origin.broker)}
-    if here & there:
+    if _is_there(sources, kept, target):
         named = ", ".join(map(shown, kept[:_NAMED])) + (" …" if len(kept) > _NAMED else "")
         expected = (
             f"is the cluster that the messages come from: {named} would have each of them twice. "
             "Name another topic with --to or --map; --same-topic sends them all the same"
         )
         raise InvalidOptionError("ADDRESS", ",".join(target.name_servers), expected)
+
+
+def _is_there(
+    sources: Sequence[ClusterOrigin], topics: Sequence[str], target: ClusterSettings
+) -> bool:
+    """Tell whether a source is a broker of the target.
+
+    A proxy tells names of brokers and not their addresses: then those of one name are the same.
+    """
+    with Cluster(target) as cluster:
+        by_name = cluster.is_proxy
+        routes = filter(None, map(cluster.route, topics)) if by_name else ()
+        named = {broker for route in routes for broker in route.brokers}
+        settled = cluster.settings
+    if by_name or any(origin.settings.endpoint == PROXY for origin in sources):
+        named |= {name for name, _ in _registered(settled)}
+        return not named.isdisjoint(origin.broker for origin in sources)
+    there = _registered(settled)
+    here = {one for origin in sources for one in _registered(origin.settings, origin.broker)}
+    return bool(here & there)
 
 
 def _registered(settings: ClusterSettings, broker: str | None = None) -> set[tuple[str, str]]:

@@ -23,14 +23,13 @@ from mqstore.files.base.read_file import RemoteFolder
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.rocksdb.pop_entries import has_entries, read_entries
 from mqstore.format import config, names
+from mqstore.format.arrays import TopicGroup
 from mqstore.format.pop import KvPops, OrderInfo
 
 _LOG = logging.getLogger(__name__)
-_POP: Final = "POP"
-_END: Final = 2**63
-_MOST_MESSAGES: Final = 64  # A bit of a long for each; a pop gives 32 at most.
-
-Pair = tuple[str, str]
+_POP_MODE: Final = "POP"
+_BEYOND: Final = 2**63
+_MOST_BITS: Final = 64  # A bit of a long for each; a pop gives 32 at most.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,14 @@ class PopFacts:
     """What one broker keeps of POP, by (topic, group).
 
     ``order_info`` None: the broker does not tell. ``kv`` None: it has entries of the KV service,
-    and they cannot be read from here.
+    and they cannot be read from here. ``is_buffered``: checkpoints and acknowledgements of the
+    last seconds may be in the broker's memory alone.
     """
 
-    order_info: Mapping[Pair, Mapping[int, OrderInfo]] | None = field(default_factory=dict)
-    modes: frozenset[Pair] = frozenset()
+    order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]] | None = field(default_factory=dict)
+    modes: frozenset[TopicGroup] = frozenset()
     kv: KvPops | None = field(default_factory=KvPops)
+    is_buffered: bool = False
 
 
 class _Files(Protocol):
@@ -71,9 +72,9 @@ def kv_pops(place: StoreDir) -> KvPops | None:
     return None if isinstance(place.root, RemoteFolder) else read_entries(place.root)
 
 
-def order_infos(document: Mapping[str, Any]) -> dict[Pair, dict[int, OrderInfo]]:
+def order_infos(document: Mapping[str, Any]) -> dict[TopicGroup, dict[int, OrderInfo]]:
     """Return the batches of consumerOrderInfo.json; what no broker writes is left out."""
-    found: dict[Pair, dict[int, OrderInfo]] = {}
+    found: dict[TopicGroup, dict[int, OrderInfo]] = {}
     for key, queues in _table(document, "table").items():
         topic, mark, group = key.partition(config.TOPIC_GROUP_SEPARATOR)
         if not (mark and names.is_topic(topic) and names.is_topic(group)):
@@ -89,13 +90,13 @@ def order_infos(document: Mapping[str, Any]) -> dict[Pair, dict[int, OrderInfo]]
     return found
 
 
-def pop_modes(document: Mapping[str, Any]) -> frozenset[Pair]:
+def pop_modes(document: Mapping[str, Any]) -> frozenset[TopicGroup]:
     """Return the (topic, group) that messageRequestMode.json switches to POP."""
     return frozenset(
         (topic, group)
         for topic, groups in _table(document, "messageRequestModeMap").items()
         for group, entry in _items(groups)
-        if isinstance(entry, dict) and entry.get("mode") == _POP and names.is_topic(topic)
+        if isinstance(entry, dict) and entry.get("mode") == _POP_MODE and names.is_topic(topic)
     )
 
 
@@ -105,9 +106,7 @@ def _batch(entry: object) -> OrderInfo | None:
     differences, bits, pop_ms = entry.get("o"), entry.get("cm", 0), _time(entry.get("popTime"))
     if type(bits) is not int or pop_ms is None or not isinstance(differences, list):
         return None
-    if not 0 < len(differences) <= _MOST_MESSAGES or any(
-        type(one) is not int for one in differences
-    ):
+    if not 0 < len(differences) <= _MOST_BITS or any(type(one) is not int for one in differences):
         return None
     first: int = differences[0]
     places = (first, *(first + one for one in differences[1:]))
@@ -117,14 +116,14 @@ def _batch(entry: object) -> OrderInfo | None:
     own = dict(_items(entry.get("ot")))
     times = [_time(own.get(str(place), shared)) for place in places]
     visible = tuple(time for time in times if time is not None)
-    if not ascend or places[-1] >= _END or len(visible) < len(places):
+    if not ascend or places[-1] >= _BEYOND or len(visible) < len(places):
         return None
     acknowledged = tuple(bool(bits >> number & 1) for number in range(len(places)))
     return OrderInfo(places, acknowledged, visible, pop_ms)
 
 
 def _time(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value < _END else None
+    return value if type(value) is int and 0 <= value < _BEYOND else None
 
 
 def _loaded(files: _Files, name: str) -> Mapping[str, Any]:

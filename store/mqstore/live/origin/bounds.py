@@ -1,7 +1,8 @@
 """Asks brokers for the bounds of queues, the first offset at a time, the bytes of a range.
 
 Bounds come from GET_TOPIC_STATS_INFO, one request for all queues of a topic on a broker; the
-request for one queue's offset answers 0 for what does not exist. A time is found by bisection:
+request for one queue's offset answers 0 for what does not exist. A proxy serves the latter only:
+there the queues of the route are what exists. A time is found by bisection:
 a 4.9 broker's search by timestamp is wrong among equal timestamps and behind the end.
 
 Reference: AdminBrokerProcessor#getTopicStatsInfo, #queryConsumeQueue;
@@ -38,6 +39,7 @@ _THERE_OR_NOT: Final = frozenset({requests.SUCCESS, requests.TOPIC_NOT_EXIST})
 _SAMPLE: Final = 16
 """Entries of the ConsumeQueue at each end of a range whose sizes stand for all."""
 _BISECTED_AT_A_TIME: Final = 64
+EDGE_REQUESTS: Final = (requests.GET_MIN_OFFSET, requests.GET_MAX_OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def bounds(
     the route.
     """
     routes = list(routes)
+    if cluster.is_proxy:
+        return _by_edges(cluster, routes, left_out)
     asked = [(broker, route) for route in routes for broker in sorted(route.queues)]
     pairs = [(broker, _stats_request(route.topic, left_out)) for broker, route in asked]
     found: list[LiveBounds] = []
@@ -89,6 +93,45 @@ def bounds(
     return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))
 
 
+def _by_edges(
+    cluster: Cluster, routes: Sequence[Route], left_out: LeftOut | None
+) -> list[LiveBounds]:
+    """Return the bounds of all queues of those routes by two requests for each."""
+    queues = [(route.topic, *queue) for route in routes for queue in route.each()]
+    asked = [
+        (broker, _edge_request(kind, topic, queue_id, left_out))
+        for topic, broker, queue_id in queues
+        for kind in EDGE_REQUESTS
+    ]
+    answers = iter(zip(asked, cluster.ask_all(asked), strict=True))
+    found: list[LiveBounds] = []
+    refused: set[str] = set()
+    for topic, broker, queue_id in queues:
+        edges = []
+        for (_, request), (answer, address) in (next(answers), next(answers)):
+            if left_out is not None and denies(answer):
+                if topic not in refused:
+                    left_out(topic, refusal(address, request, answer))
+                refused.add(topic)
+            else:
+                edges.append(header_number(address, answer, "offset"))
+        if topic not in refused:
+            low, high = edges
+            if low < 0:
+                raise BrokenAnswerError(address, f"a queue that holds [{low}, {high})")
+            found.append(LiveBounds(broker, topic, queue_id, low, max(low, high)))
+    found = [queue for queue in found if queue.topic not in refused]
+    return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))
+
+
+def _edge_request(
+    kind: requests.Kind, topic: str, queue_id: int, left_out: LeftOut | None
+) -> requests.Request:
+    request = kind(topic=topic, queueId=queue_id)
+    denial = {requests.NO_PERMISSION} if left_out is not None else set()
+    return replace(request, accepts=request.accepts | denial)
+
+
 def held(
     cluster: Cluster, broker: str, topics: Iterable[str], left_out: LeftOut | None = None
 ) -> list[LiveBounds]:
@@ -97,6 +140,8 @@ def held(
     In the order of topic and queue; nothing of a topic that the broker does not have. Topics that
     this user may not see are ``left_out``. Raises as Cluster#ask_all.
     """
+    if cluster.is_proxy:
+        return _by_edges(cluster, _whole_routes(cluster, broker, topics), left_out)
     asked = [_stats_request(topic, left_out) for topic in sorted(topics)]
     found = []
     answers = cluster.ask_all([(broker, request) for request in asked])
@@ -108,6 +153,17 @@ def held(
             of_it = (broker, request.fields["topic"])
             found += [LiveBounds(*key, *edges) for key, edges in queues if key[:2] == of_it]
     return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
+
+
+def _whole_routes(cluster: Cluster, broker: str, topics: Iterable[str]) -> list[Route]:
+    """Return routes with all queues that a broker has of those topics, as if all were readable."""
+    found = []
+    for topic in sorted(topics):
+        route = cluster.route(topic)
+        if route is not None and broker in route.brokers:
+            count = max(route.queues.get(broker, 0), route.write_queues.get(broker, 0))
+            found.append(replace(route, queues={broker: count}))
+    return found
 
 
 def first_at(cluster: Cluster, queues: Sequence[LiveBounds], times_ms: Sequence[int]) -> list[int]:
@@ -148,8 +204,11 @@ def _bisected(cluster: Cluster, queues: Sequence[LiveBounds], times_ms: Sequence
 def weigh(cluster: Cluster, slices: Sequence[LiveSlice]) -> list[int]:
     """Return about how many bytes the records of each slice have.
 
-    By the sizes that the ConsumeQueue tells for the first and the last of them.
+    By the sizes that the ConsumeQueue tells for the first and the last of them; through a proxy,
+    by those messages themselves.
     """
+    if cluster.is_proxy:
+        return _weighed_by_pulls(cluster, slices)
     asked, owners = [], []
     for place, piece in enumerate(slices):
         first = min(_SAMPLE, max(piece.end - piece.start, 0))
@@ -165,6 +224,23 @@ def weigh(cluster: Cluster, slices: Sequence[LiveSlice]) -> list[int]:
         sizes = _sizes(address, value(address, request, answer)) if answer.body else []
         total, count = totals.get(place, (0, 0))
         totals[place] = total + sum(sizes), count + len(sizes)
+    return [_scaled(piece, *totals.get(place, (0, 0))) for place, piece in enumerate(slices)]
+
+
+def _weighed_by_pulls(cluster: Cluster, slices: Sequence[LiveSlice]) -> list[int]:
+    group = cluster.settings.consumer_group
+    asked, owners = [], []
+    for place, piece in enumerate(slices):
+        for at in {piece.start, piece.end - 1} if piece.start < piece.end else ():
+            asked.append((piece.broker, pull(group, (piece.topic, piece.queue_id), at, 1)))
+            owners.append(place)
+    totals: dict[int, tuple[int, int]] = {}
+    for first in range(0, len(asked), _BISECTED_AT_A_TIME):
+        some = slice(first, first + _BISECTED_AT_A_TIME)
+        for place, (answer, _) in zip(owners[some], cluster.ask_all(asked[some]), strict=True):
+            if answer.code == requests.SUCCESS:
+                total, count = totals.get(place, (0, 0))
+                totals[place] = total + len(answer.body), count + 1
     return [_scaled(piece, *totals.get(place, (0, 0))) for place, piece in enumerate(slices)]
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from mqstore.errors import StoreError, UnsupportedTopicError
 from mqstore.format.names import SYNC_MEMBER_PREFIX
 from mqstore.live.origin.bounds import LiveBounds, bounds, denied_pulls, held
+from mqstore.live.origin.proxy_state import topics_of_groups
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import NoMasterError
 from mqstore.live.remoting.routes import Route
@@ -26,27 +27,48 @@ TopicTest = Callable[[str], bool]
 class BrokerQueues:
     """The queues of one broker, by a cluster's connections. Raises as Cluster#ask_all."""
 
-    def __init__(self, cluster: Cluster, broker: str, named: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        broker: str,
+        named: Collection[str] = (),
+        groups: Collection[str] = (),
+    ) -> None:
         """``named`` are topics that the user named: not being able to read one is an error.
 
-        Others that cannot be read are left out, with a warning when that is first found.
+        Others that cannot be read are left out, with a warning when that is first found. A proxy
+        lists no topics: there are those that are ``named``, and those of the named ``groups``.
         """
         self.cluster = cluster
         self.broker = broker
         self.refused: dict[str, StoreError] = {}
         """The topics that the last look left out for want of rights, and the refusals."""
         self._named = set(named)
+        self._told = frozenset(named) | topics_of_groups(frozenset(groups))
         self._checked: set[str] = set()
         self._left_out: set[str] = set()
         self._pulls: dict[str, StoreError | None] = {}
         """Topics whose messages were asked for: None if this user may pull them."""
 
     def topics(self) -> set[str]:
-        """Return the topics of the cluster, also those of other brokers."""
+        """Return the topics of the cluster, also those of other brokers.
+
+        Through a proxy, of those that were named.
+        """
+        if self.cluster.is_proxy:
+            return {name for name in self._told if self.cluster.route(name) is not None}
         return set(topic_names(self.cluster, include_system_topics=True))
 
     def check_registered(self) -> None:
-        """Raise NoMasterError where no name server knows the broker now."""
+        """Raise NoMasterError where no name server knows the broker now.
+
+        Nor a proxy, which names it in the routes of topics.
+        """
+        if self.cluster.is_proxy:
+            routes = self.cluster.fresh_routes(sorted(self._told))
+            if not any(route and self.broker in route.brokers for route in routes):
+                raise NoMasterError(f"broker {self.broker} is in no route of the named topics")
+            return
         if self.broker not in self.cluster.brokers():
             servers = ", ".join(self.cluster.settings.name_servers)
             reason = f"broker {self.broker} is not registered at the name servers ({servers})"

@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
-from mqstore.errors import StoreError
+from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import lookup
 from mqstore.live.origin.bounds import LiveBounds, first_at, weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.group_publish import GroupPublisher
+from mqstore.live.origin.proxy_state import ProxyState, topics_of_groups
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
 from mqstore.live.origin.state import ClusterState
@@ -31,15 +33,23 @@ from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
+_NO_LISTS: Final = (
+    "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
+    "(rocketmq://{address}/TOPIC, or subscribe), or ask the name servers, rocketmq://HOST:9876"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOrigin:
-    """One broker of a cluster; ``named`` are topics that must be readable. Pickles."""
+    """One broker of a cluster; ``named`` are topics that must be readable. Pickles.
+
+    ``groups`` are named consumer groups: behind a proxy there are no others, nor other topics.
+    """
 
     settings: ClusterSettings
     broker: str
     named: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
         return hash((self.settings.name_servers, self.broker))
@@ -63,10 +73,18 @@ class ClusterOrigin:
 class ClusterBrokers:
     """A cluster as the brokers that it has now: a BrokerFinder."""
 
-    def __init__(self, settings: ClusterSettings, named: Collection[str] = ()) -> None:
-        """Connect to nothing yet; raises InvalidOptionError for unusable TLS files."""
-        self._settings = settings
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        named: Collection[str] = (),
+        groups: Collection[str] = (),
+    ) -> None:
+        """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
+
+        ``named`` are topics, and ``groups`` consumer groups, that the user named.
+        """
         self._named = frozenset(named)
+        self._groups = frozenset(groups)
         self._cluster = Cluster(settings)
 
     def close(self) -> None:
@@ -74,12 +92,28 @@ class ClusterBrokers:
         self._cluster.close()
 
     def brokers(self) -> list[str]:
-        """Return the names of the brokers that are registered now. Raises as Cluster."""
-        return sorted(self._cluster.brokers())
+        """Return the names of the brokers that are registered now. Raises as Cluster.
+
+        Of a proxy, those that have the named topics; raises InvalidOptionError where none is named,
+        and UnknownTopicError where there is none of them.
+        """
+        found = self._cluster.brokers()
+        return sorted(found) if not self._cluster.is_proxy else self._in_routes()
+
+    def _in_routes(self) -> list[str]:
+        names = sorted(self._named | topics_of_groups(self._groups))
+        if not names:
+            address = ",".join(self._cluster.settings.name_servers)
+            raise InvalidOptionError("subscribe", "", _NO_LISTS.format(address=address))
+        routes = [route for route in self._cluster.fresh_routes(names) if route is not None]
+        if not routes:
+            self._cluster.known_route(names[-1])
+        return sorted({broker for route in routes for broker in route.brokers})
 
     def source(self, broker_name: str) -> "ClusterBounds":
         """Return that broker, registered or not; sources of one finder share connections."""
-        origin = ClusterOrigin(self._settings, broker_name, self._named)
+        settings = self._cluster.settings  # They say what the servers turned out to be.
+        origin = ClusterOrigin(settings, broker_name, self._named, self._groups)
         return ClusterBounds(origin, self._cluster)
 
 
@@ -90,12 +124,15 @@ class ClusterBounds:
         self.origin = origin
         self.broker_name = origin.broker
         self._cluster = cluster
-        self._queues = BrokerQueues(cluster, origin.broker, origin.named)
+        self._queues = BrokerQueues(cluster, origin.broker, origin.named, origin.groups)
         self._group: GroupPublisher | None = None
 
     @cached_property
     def config(self) -> ClusterState:
         """What the broker tells beside messages."""
+        if self._cluster.is_proxy:
+            origin = self.origin
+            return ProxyState(self.broker_name, self._cluster, origin.named, origin.groups)
         return ClusterState(self.broker_name, self._cluster)
 
     def close(self) -> None:
@@ -176,8 +213,15 @@ class ClusterBounds:
     ) -> list[QueueSlice]:
         """Return the messages that the broker's index finds, and the topics it has too many of.
 
-        What no index of the broker covers is not found.
+        What no index of the broker covers is not found. A proxy gives no index: all is read.
         """
+        if self._cluster.is_proxy:
+            _LOG.warning(
+                "%s is behind a proxy, which finds no keys and no ids: all messages are read. "
+                "The name servers' address has the brokers' indexes",
+                self.origin.name,
+            )
+            return list(slices)
         routes = self._queues.routes({piece.topic for piece in slices}.__contains__)
         found, more = lookup.search(self._cluster, routes, keys)
         by_id = lookup.by_id(self._cluster, routes, msg_ids) if msg_ids else []
@@ -230,7 +274,8 @@ class ClusterBounds:
         """Return the queues by connections of their own that do not wait for a server."""
         wanted = read_from or self.origin.settings.read_from
         settings = replace(self.origin.settings, retry_timeout_ms=0, read_from=wanted)
-        return BrokerQueues(Cluster(settings), self.broker_name, self.origin.named)
+        origin = self.origin
+        return BrokerQueues(Cluster(settings), self.broker_name, origin.named, origin.groups)
 
     def _live(self, piece: QueueSlice) -> LiveSlice:
         return LiveSlice(self.broker_name, piece.topic, piece.queue_id, piece.start, piece.end)

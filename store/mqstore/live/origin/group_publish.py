@@ -25,6 +25,10 @@ from mqstore.read.capabilities import COMMIT_GROUP
 
 _LOG = logging.getLogger(__name__)
 _AWAY_S: Final = 1.0
+_MADE_BY_ADMIN: Final = (
+    "the brokers have no such group, and a proxy makes none: mqadmin updateSubGroup -c CLUSTER -g "
+    "GROUP makes it"
+)
 GROUP_NOT_EXIST: Final = 26  # ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 UPDATE_CONSUMER_OFFSET: Final = Kind(
@@ -109,14 +113,8 @@ class GroupPublisher:
         self._next_try = time.monotonic() + _AWAY_S
 
     def _publish(self, group: str, changed: Positions) -> None:
-        broker, cluster = self._queues.broker, self._queues.cluster
         if self._known is None:
-            self._known = {
-                (topic, queue_id): at
-                for (topic, name), found in groups.committed(cluster, [broker])[broker].items()
-                if name == group
-                for queue_id, at in found.items()
-            }
+            self._known = self._committed(group, changed)
         routes = self._queues.routes({topic for topic, _ in changed}.__contains__)
         for held in self._queues.bounds(routes):
             queue = held.topic, held.queue_id
@@ -130,6 +128,20 @@ class GroupPublisher:
                 self._send(group, queue, at)
                 self._known[queue] = at
 
+    def _committed(self, group: str, changed: Positions) -> dict[TopicQueue, int]:
+        broker, cluster = self._queues.broker, self._queues.cluster
+        if cluster.is_proxy:
+            topics = sorted({topic for topic, _ in changed})
+            routes = filter(None, map(cluster.route, topics))
+            queues = [(route.topic, n) for route in routes for n in range(route.queues[broker])]
+            return groups.committed_by(cluster, broker, group, queues)
+        return {
+            (topic, queue_id): at
+            for (topic, name), found in groups.committed(cluster, [broker])[broker].items()
+            if name == group
+            for queue_id, at in found.items()
+        }
+
     def _send(self, group: str, queue: TopicQueue, at: int) -> None:
         broker, cluster = self._queues.broker, self._queues.cluster
         topic, queue_id = queue
@@ -141,6 +153,8 @@ class GroupPublisher:
         except RequestRefusedError as error:
             if error.code != GROUP_NOT_EXIST:
                 raise
+            if cluster.is_proxy:
+                raise InvalidOptionError(COMMIT_GROUP, group, _MADE_BY_ADMIN) from None
             body = json.dumps({"groupName": group}).encode()
             cluster.ask(broker, replace(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP(), body=body))
             cluster.ask(broker, request)

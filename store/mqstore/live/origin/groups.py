@@ -1,19 +1,29 @@
 """Consumer groups as brokers know them: what they committed, and what online ones subscribe to.
 
 GET_ALL_CONSUMER_OFFSET is the request to use: those for one group answer 0 where nothing was
-ever committed.
+ever committed, if a 4.9 broker gives the answer. A proxy serves the latter only.
 
 Reference: ConsumerOffsetManager (offsetTable, TOPIC_GROUP_SEPARATOR), AdminBrokerProcessor
 #getAllConsumerOffset, #getConsumerConnectionList; ConsumerConnection, SubscriptionData;
 ConsumerProgressSubCommand.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mqstore.format.arrays import TopicQueue
 from mqstore.live.remoting import requests
-from mqstore.live.remoting.answers import denies, number, refusal, rows, table, text, value
+from mqstore.live.remoting.answers import (
+    denies,
+    header_number,
+    number,
+    refusal,
+    rows,
+    table,
+    text,
+    value,
+)
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.read.broker_state import LeftOut
@@ -52,6 +62,31 @@ def committed(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
 def pulled(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
     """As ``committed``, what groups pulled; nothing before 5.1, whose brokers do not tell."""
     return _offsets(cluster, brokers, "pullOffsetTable")
+
+
+def committed_by(
+    cluster: Cluster, broker: str, group: str, queues: Iterable[TopicQueue]
+) -> dict[TopicQueue, int]:
+    """Return the next queue offsets that a group committed in queues of a broker, by queue.
+
+    Queues in which it never did are left out; a 4.9 broker tells 0 of them. Raises as
+    Cluster#ask_all.
+    """
+    queues = list(queues)
+    asked = [
+        (
+            broker,
+            requests.QUERY_CONSUMER_OFFSET(
+                consumerGroup=group, topic=topic, queueId=queue_id, setZeroIfNotFound=False
+            ),
+        )
+        for topic, queue_id in queues
+    ]
+    found = {}
+    for queue, (answer, address) in zip(queues, cluster.ask_all(asked), strict=True):
+        if answer.code == requests.SUCCESS:
+            found[queue] = header_number(address, answer, "offset")
+    return found
 
 
 def _offsets(cluster: Cluster, brokers: Sequence[str], name: str) -> dict[str, Committed]:

@@ -3,7 +3,8 @@
 A broker gives fewer messages than asked: 32 or 256 KiB at a time from memory, 8 or 64 KiB from
 disk unless configured otherwise. So the next pulls are sent for guessed offsets, as many messages
 apart as the last answer had. Where an answer ends before the next begins, the hole between is
-asked for; nothing is pulled twice. At most ``pulls_in_flight`` answers are held at a time.
+asked for; nothing is pulled twice. At most ``pulls_in_flight`` answers are held at a time. To a
+proxy each of these pulls goes by a connection of its own.
 
 With tags the broker looks at about as many queue entries as it is asked messages and gives those
 that match by hash; an answer may then reach into the range of the next, which is cut.
@@ -190,14 +191,15 @@ class PullReader:
             # With tags what is asked for is messages, and entries are looked at beyond them.
             count = self._most if self.is_filtered else end - start
             asked.append(self._request(self._slices[place], start, count, self._tags))
+        busy = [pull_.connection for pull_ in self._flight]
         try:
-            connection = self._cluster.connection(address)
-            opaques = connection.send_all(asked)
+            sent = self._cluster.send_pulls(broker, address, asked, busy)
         except BrokerUnavailableError as error:
+            self._cluster.failed_at(error.address)
             raise located(broker, error) from error
         return [
             _Pull(*one, address, connection, request, opaque)
-            for one, request, opaque in zip(ranges, asked, opaques, strict=True)
+            for one, request, (connection, opaque) in zip(ranges, asked, sent, strict=True)
         ]
 
     def _send_first(self, place: int, start: int, end: int) -> None:
@@ -214,6 +216,7 @@ class PullReader:
         try:
             frame = pull_.connection.receive(pull_.opaque)
         except BrokerUnavailableError as error:
+            self._cluster.failed_at(error.address)
             raise located(piece.broker, error) from error
         frame = checked(pull_.address, pull_.request, frame)
         if frame.code != requests.SUCCESS and not self._is_skipping(frame, pull_):

@@ -16,6 +16,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files.log.commit_log import Block
 from mqstore.format.arrays import Int64s, Span, TopicQueue
 from mqstore.format.consume_queue import UNIT
+from mqstore.live.origin.bounds import EDGE_REQUESTS
 from mqstore.live.origin.placed import PlacedRecords, placed, placed_by_headers
 from mqstore.live.origin.pull import Answer, LiveSlice, PullReader
 from mqstore.live.origin.records import BrokenRecord, PulledRecords, PullSettings, assemble, batches
@@ -29,14 +30,13 @@ from mqstore.live.origin.units import (
 )
 from mqstore.live.remoting.answers import header_number
 from mqstore.live.remoting.cluster import Cluster
-from mqstore.live.remoting.requests import ALL_TAGS, GET_MAX_OFFSET, GET_MIN_OFFSET
+from mqstore.live.remoting.requests import ALL_TAGS
 from mqstore.live.remoting.topics import reading_settings
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Fetched, QueueSlice
 from mqstore.read.tags import parse_tags
 from mqstore.read.units import UnitBatch, cut, join
 
-_EDGE_REQUESTS: Final = (GET_MIN_OFFSET, GET_MAX_OFFSET)
 _DEFAULT_FILE_BYTES: Final = 300_000 * UNIT.itemsize
 
 
@@ -84,7 +84,7 @@ class ClusterRecords(BrokerUnits):
         low, high = (
             header_number(address, answer, "offset")
             for answer, address in self._cluster.ask_all(
-                [(self._broker, kind(topic=queue[0], queueId=queue[1])) for kind in _EDGE_REQUESTS]
+                [(self._broker, kind(topic=queue[0], queueId=queue[1])) for kind in EDGE_REQUESTS]
             )
         )
         return [(start, start + room) for start in range(low - low % room, high, room)]

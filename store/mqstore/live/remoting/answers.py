@@ -1,7 +1,8 @@
 """Answers checked: a refusal is an error by name, a value is of the type it must be.
 
 Reference: org.apache.rocketmq.remoting.protocol.ResponseCode; AclException of ACL 1.0, which a
-broker answers with code 1; AuthenticationException and AuthorizationException of ACL 2.0 (16).
+broker answers with code 1; AuthenticationException and AuthorizationException of ACL 2.0, which a
+broker answers with 16 and a proxy with 1 (DefaultAuthenticationHandler).
 """
 
 from typing import Any, Final
@@ -26,6 +27,12 @@ from mqstore.live.remoting.requests import (
 NOT_READABLE: Final = "pulling message is forbidden"
 """PullMessageProcessor, for want of the topic's perm R: whoever asks."""
 _ACL_1: Final = "AclException"
+_ACL_2: Final = (
+    "username cannot be null",
+    "check signature failed",
+    "has no permission to access",
+    "Authentication failed",
+)
 _INT64: Final = range(-(2**63), 2**63)
 
 
@@ -50,8 +57,10 @@ def checked(address: str, request: Request, answer: Frame) -> Frame:
 
 def denies(answer: Frame) -> bool:
     """Tell whether an answer is a refusal because of ACL 1.0, ACL 2.0 or a topic's perm."""
-    is_acl_1 = answer.code == SYSTEM_ERROR and _ACL_1 in first_line(answer)
-    return answer.code == NO_PERMISSION or is_acl_1
+    if answer.code == SYSTEM_ERROR:
+        first = first_line(answer)
+        return any(words in first for words in (_ACL_1, *_ACL_2))
+    return answer.code == NO_PERMISSION
 
 
 def refusal(address: str, request: Request, answer: Frame) -> RequestRefusedError:

@@ -1,7 +1,9 @@
-"""A cluster: its name servers, what they tell of brokers, and one connection to each server.
+"""A cluster: its name servers, what they tell of brokers, and connections to the servers.
 
 Name servers know nothing of each other. One is asked for as long as it answers; when it does
 not, the next; and all when a route lacks a broker, which a name server forgets with its connection.
+In their place may be RocketMQ 5 proxies (proxies.py), which serve all brokers at their own address:
+which of both they are is told by their first answers.
 
 Reference: org.apache.rocketmq.client.impl.MQClientAPIImpl#getTopicRouteInfoFromNameServer,
 NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAddressInSubscribe.
@@ -11,14 +13,20 @@ import logging
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, Self
+from dataclasses import replace
+from typing import Any
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
-from mqstore.live.remoting import requests
-from mqstore.live.remoting.advice import absence, all_failed, located, no_topic, warn_of_strangers
+from mqstore.live.remoting import proxies, requests
+from mqstore.live.remoting.advice import absence, located, no_topic, warn_of_strangers
 from mqstore.live.remoting.answers import checked, rows, table, value
 from mqstore.live.remoting.connection import Connection
-from mqstore.live.remoting.errors import BrokerTimeoutError, BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    LocalModeError,
+    NoMasterError,
+)
 from mqstore.live.remoting.frame import Frame
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.retry import Retry
@@ -30,14 +38,14 @@ from mqstore.live.remoting.routes import (
     parse_route,
     refuse_static,
 )
+from mqstore.live.remoting.servers import ANSWERED_OR_NOT, Servers
 from mqstore.live.remoting.settings import ClusterSettings
 
 _LOG = logging.getLogger(__name__)
-_IN_A_PIPELINE: Final = 64
 
 
-class Cluster:
-    """Connections to the servers of a cluster. A context manager; not for several threads.
+class Cluster(Servers):
+    """The servers of a cluster. A context manager; not for several threads.
 
     Its requests raise BrokerUnavailableError after ``retry_timeout_ms`` of failures,
     AccessDeniedError, RequestRefusedError, BrokenAnswerError.
@@ -55,11 +63,8 @@ class Cluster:
         ``was_reached``: the servers answered the driver, so that none answers now will pass.
         ``tls``: the context of these settings, made before.
         """
-        self.settings = settings
-        self._tls = tls or (settings.tls.context() if settings.tls else None)
-        self._open: dict[str, Connection] = {}
-        self._name_servers = list(settings.name_servers)
-        self._has_contact = was_reached
+        super().__init__(settings, was_reached=was_reached, tls=tls)
+        self._was_served = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
         self._has_compared = False
@@ -69,19 +74,15 @@ class Cluster:
         """Return a cluster with connections of its own that knows where this one's brokers are."""
         found = Cluster(self.settings, was_reached=self._has_contact, tls=self._tls)
         found._brokers = dict(self._brokers)
+        found._was_served = self._was_served
         return found
 
-    def close(self) -> None:
-        """Close all connections."""
-        for connection in self._open.values():
-            connection.close()
-        self._open.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    @property
+    def is_proxy(self) -> bool:
+        """Tell whether proxies are at the addresses; asks where it is not known yet."""
+        if self._is_proxy is None:
+            self.brokers()
+        return bool(self._is_proxy)
 
     def route(self, topic: str, *, fresh: bool = False) -> Route | None:
         """Return where the topic's queues are; None where no name server knows it.
@@ -97,8 +98,9 @@ class Cluster:
     def fresh_routes(self, topics: Sequence[str]) -> list[Route | None]:
         """Ask where topics are, all at once; returns for each what ``route`` returns."""
         found: list[tuple[str, Route | None]] = []
-        for first in range(0, len(topics), _IN_A_PIPELINE):
-            found += self._ask_for_routes(topics[first : first + _IN_A_PIPELINE])
+        step = proxies.ROUTES_IN_A_PIPELINE if self._is_proxy else proxies.IN_A_PIPELINE
+        for first in range(0, len(topics), step):
+            found += self._ask_for_routes(topics[first : first + step])
         return [self._kept(topic, route) for topic, route in found]
 
     def _kept(self, topic: str, found: Route | None) -> Route | None:
@@ -125,7 +127,8 @@ class Cluster:
         """Return the route; raises UnknownTopicError with the nearest names where there is none."""
         found = self.route(topic)
         if found is None:
-            raise UnknownTopicError(no_topic(topic, option, self.topic_names()))
+            names = () if self.is_proxy else self.topic_names()
+            raise UnknownTopicError(no_topic(topic, option, names))
         return found
 
     def topic_names(self) -> list[str]:
@@ -135,8 +138,10 @@ class Cluster:
         return sorted(name for name in names if isinstance(name, str))
 
     def brokers(self) -> dict[str, Addresses]:
-        """Return the addresses of all brokers registered now."""
-        found, address = self._cluster_info()
+        """Return the addresses of all brokers registered now; of proxies, of those in routes."""
+        found, address = self._cluster_info() if not self._is_proxy else (None, "")
+        if self._is_proxy:
+            return dict(self._brokers)
         brokers = parse_brokers(address, found)
         self._brokers |= brokers
         return brokers
@@ -147,8 +152,11 @@ class Cluster:
         return sorted(str(name) for name in table(address, found, "clusterAddrTable"))
 
     def _cluster_info(self) -> tuple[Any, str]:
-        answer, address = self.ask_name_server(request := requests.GET_BROKER_CLUSTER_INFO())
-        return value(address, request, answer), address
+        request = requests.GET_BROKER_CLUSTER_INFO()
+        if self._is_proxy is None:  # A proxy is told by its refusal.
+            request = replace(request, accepts=ANSWERED_OR_NOT)
+        answer, address = self.ask_name_server(request)
+        return None if self._is_proxy else value(address, request, answer), address
 
     def master(self, broker: str) -> str:
         """Return the address of a broker's master; raises NoMasterError where none is known."""
@@ -179,26 +187,13 @@ class Cluster:
 
     def has_master(self, broker: str) -> bool:
         """Tell whether a broker's master is registered, or ``broker_addresses`` names it."""
+        if self.is_proxy:
+            return True
         return MASTER_ID in self._addresses(broker) or broker in self.settings.broker_addresses
 
     def forget(self, broker: str) -> None:
         """Have the next request to a broker ask the name servers where it is."""
         self._brokers.pop(broker, None)
-
-    def connection(self, address: str) -> Connection:
-        """Return the open connection to a server, or a new one; raises BrokerUnavailableError."""
-        connection = self._open.get(address)
-        if connection is None or not connection.is_open:
-            settings = self.settings
-            connection = self._open[address] = Connection(
-                address, settings.limits, credentials=settings.credentials, tls=self._tls
-            )
-        return connection
-
-    def abandon(self) -> None:
-        """Want none of the answers that are under way, on any connection."""
-        for connection in self._open.values():
-            connection.abandon()
 
     def ask(self, broker: str, request: Request) -> tuple[Frame, str]:
         """Ask a broker (see ``asking_address``); returns the answer and the server's address."""
@@ -229,30 +224,6 @@ class Cluster:
                     self.forget(broker)
         return [answers[place] for place in range(len(asked))]
 
-    def ask_name_server(self, request: Request) -> tuple[Frame, str]:
-        """Ask the name servers in turn until one answers; returns the answer and its address.
-
-        A refusal is an answer. Before the first contact each is tried once, later on for
-        ``retry_timeout_ms``.
-        """
-        answers, address = self._ask_name_server([request])
-        return answers[0], address
-
-    def _ask_name_server(self, asked: Sequence[Request]) -> tuple[list[Frame], str]:
-        retry = Retry(self.settings.retry_timeout_ms if self._has_contact else 0)
-        while True:
-            failures = []
-            for address in list(self._name_servers):
-                try:
-                    answers = self._ask_address(address, asked)
-                except BrokerUnavailableError as error:
-                    failures.append(error)
-                    self._name_servers.append(self._name_servers.pop(0))
-                else:
-                    self._has_contact = True
-                    return answers, address
-            retry.failed(all_failed(failures))
-
     def _ask_open(
         self,
         asked: Sequence[tuple[str, Request]],
@@ -269,12 +240,9 @@ class Cluster:
         sent: list[tuple[str, Connection, list[tuple[int, int]]]] = []
         for broker, places in by_broker.items():
             try:
-                connection = self.connection(self.asking_address(broker))
-                some = places[:_IN_A_PIPELINE]
-                opaques = connection.send_all([asked[place][1] for place in some])
-                sent.append((broker, connection, list(zip(some, opaques, strict=True))))
+                sent += self._sent(broker, places, asked)
             except BrokerUnavailableError as error:
-                failure = located(broker, error)
+                failure = self._located(broker, error)
             except NoMasterError as error:
                 if is_first:
                     raise
@@ -283,11 +251,33 @@ class Cluster:
             try:
                 self._receive(asked, answers, connection, numbers)
             except BrokerUnavailableError as error:
-                failure = located(broker, error)
+                failure = self._located(broker, error)
             except StoreError:
                 self.abandon()
                 raise
         return failure
+
+    def _sent(
+        self, broker: str, places: Sequence[int], asked: Sequence[tuple[str, Request]]
+    ) -> list[tuple[str, Connection, list[tuple[int, int]]]]:
+        """Send what may be under way to a broker; return its connections, places and numbers."""
+        address = self.asking_address(broker)
+        if not self.is_proxy:
+            some = places[: proxies.IN_A_PIPELINE]
+            connection = self.connection(address)
+            opaques = connection.send_all([asked[place][1] for place in some])
+            return [(broker, connection, list(zip(some, opaques, strict=True)))]
+        sent = []
+        for name, some in proxies.lanes(broker, places, asked):
+            wanted = [proxies.served(address, broker, asked[place][1]) for place in some]
+            connection = self.connection(address, name)
+            opaques = connection.send_all(wanted)
+            sent.append((broker, connection, list(zip(some, opaques, strict=True))))
+        return sent
+
+    def _located(self, broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
+        self.failed_at(error.address)
+        return located(broker, error)
 
     def _receive(
         self,
@@ -299,20 +289,6 @@ class Cluster:
         for place, opaque in numbers:
             address, answer = connection.address, connection.receive(opaque)
             answers[place] = checked(address, asked[place][1], answer), address
-
-    def _ask_address(self, address: str, asked: Sequence[Request]) -> list[Frame]:
-        # A server closes a connection that was idle for two minutes: what fails on an old one
-        # is tried on a new one.
-        was_open = address in self._open and self._open[address].is_open
-        for is_old in (True, False) if was_open else (False,):
-            try:
-                connection = self.connection(address)
-                numbers = zip(asked, connection.send_all(asked), strict=True)
-                return [checked(address, one, connection.receive(at)) for one, at in numbers]
-            except BrokerUnavailableError as error:
-                if not is_old or isinstance(error, BrokerTimeoutError):
-                    raise
-        raise AssertionError
 
     def _ask_for_routes(self, topics: Sequence[str]) -> list[tuple[str, Route | None]]:
         """Return what name servers say; all of them are asked while one lacks a known broker."""
@@ -326,7 +302,7 @@ class Cluster:
             answers, address = self._ask_name_server(asked)
             for topic, request, answer in zip(left, asked, answers, strict=True):
                 if answer.code == requests.SUCCESS:
-                    route = parse_route(address, topic, value(address, request, answer))
+                    route = self._route_of(address, topic, value(address, request, answer))
                     before = found[topic]
                     if before is None or len(route.queues) > len(before.queues):
                         found[topic] = route
@@ -336,17 +312,51 @@ class Cluster:
             self._name_servers.append(self._name_servers.pop(0))
         return [(topic, found[topic]) for topic in topics]
 
+    def _route_of(self, address: str, topic: str, found: Any) -> Route:
+        """Return a route as it was told; that of a proxy with the proxy's own address.
+
+        Raises LocalModeError for a proxy that names another port and does not answer for a queue.
+        """
+        route = parse_route(address, topic, found)
+        if not self._is_proxy:
+            return route
+        queue = next(route.each(), None)
+        if not self._was_served and queue is not None:
+            self._was_served = True
+            is_own, port = proxies.names_port_of(address, found)
+            if not is_own:
+                self._probe(address, queue, topic, port)
+        return replace(route, brokers={name: {MASTER_ID: address} for name in route.brokers})
+
+    def _probe(self, address: str, queue: tuple[str, int], topic: str, port: str) -> None:
+        request = requests.GET_MAX_OFFSET(topic=topic, queueId=queue[1])
+        limits = self.settings.limits
+        waited_ms = min(limits.request_timeout_ms, proxies.PROBE_MS)
+        settings = replace(self.settings, limits=replace(limits, request_timeout_ms=waited_ms))
+        with Cluster(settings, tls=self._tls) as probing:
+            try:
+                connection = probing.connection(address)
+                connection.receive(connection.send(proxies.served(address, queue[0], request)))
+            except BrokerTimeoutError:
+                self._was_served = False
+                reason = proxies.LOCAL_MODE.format(port=port, waited=waited_ms / 1000)
+                raise LocalModeError(address, reason) from None
+
     def _lacks_brokers(self, topic: str, found: Route | None) -> bool:
         known = self._routes.get(topic)
         return known is not None and not set(known.queues) <= set(found.queues if found else ())
 
     def _addresses(self, broker: str) -> Addresses:
+        if self._is_proxy:
+            return {MASTER_ID: self._name_servers[0]}
         # While a broker registers, name servers show it without any address for a moment.
         if not self._brokers.get(broker):
             self.brokers()
         return self._brokers.get(broker, {})
 
     def _address(self, broker: str, broker_id: int) -> str:
+        if self.is_proxy:
+            return self._name_servers[0]
         overrides = self.settings.broker_addresses
         if broker in overrides and broker_id == MASTER_ID:
             return overrides[broker]

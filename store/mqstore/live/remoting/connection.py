@@ -150,6 +150,18 @@ class Connection:
         """Tell whether it can be used: False once anything went wrong on it."""
         return self._socket.fileno() >= 0
 
+    @property
+    def is_awaiting(self) -> bool:
+        """Tell whether an answer is under way."""
+        return bool(self._awaited)
+
+    def drain(self) -> None:
+        """Receive the answers that are under way, and drop them; raises as ``receive``."""
+        deadline = self._deadline()
+        while self._awaited:
+            self._take_next(deadline)
+        self._answers.clear()
+
     def abandon(self) -> None:
         """Want none of the answers that are still to come, or here and not received."""
         self._awaited.clear()

@@ -3,10 +3,12 @@
 StoreError
 ├── ServerError               what a broker or name server did, at its address
 │   ├── BrokerUnavailableError  it cannot be reached, or the connection broke
-│   │   └── BrokerTimeoutError  the same, because no answer came in time
+│   │   ├── BrokerTimeoutError  the same, because no answer came in time
+│   │   └── LocalModeError      a proxy in local mode, which answers nothing about messages
 │   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
 ├── RequestRefusedError       a request that a broker or name server answered with an error
-│   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
+│   ├── AccessDeniedError     the same, because of ACL 1.0 or 2.0
+│   └── NotServedError        a request that no RocketMQ proxy serves
 └── NoMasterError             a broker of which no master is registered
 """
 
@@ -32,6 +34,12 @@ class BrokerTimeoutError(BrokerUnavailableError):
     """A broker or name server did not answer in time: it is frozen, overloaded or cut off."""
 
     condition = "MQLOG_BROKER_UNAVAILABLE.TIMEOUT"
+
+
+class LocalModeError(BrokerUnavailableError):
+    """A RocketMQ proxy in local mode: it answers routes, and no request about messages."""
+
+    condition = "MQLOG_PROXY_LOCAL_MODE"
 
 
 class BrokenAnswerError(ServerError):
@@ -65,6 +73,16 @@ class AccessDeniedError(RequestRefusedError):
     def sentence(self) -> str:
         """Return the server's words without a full stop."""
         return shown(self.remark).rstrip(".")
+
+
+class NotServedError(RequestRefusedError):
+    """A request that a RocketMQ proxy does not serve: only name servers and brokers do."""
+
+    condition = "MQLOG_NOT_SERVED_BY_PROXY"
+    text = (
+        "{address} is a RocketMQ proxy, and proxies do not serve {request!s}. Name the name "
+        "servers instead (rocketmq://NAMESERVER:9876), from where they and brokers can be reached"
+    )
 
 
 class NoMasterError(StoreError):

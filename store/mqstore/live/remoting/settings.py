@@ -19,6 +19,9 @@ from mqstore.options.option import one_of, option
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
 READ_FROM: Final = ("master", "slave", "any")
+AUTO: Final = "auto"
+NAME_SERVER: Final = "nameServer"
+PROXY: Final = "proxy"
 _MAX_IN_FLIGHT: Final = 256
 _frame_bytes = partial(size, low=64 << 10, high=256 << 20)
 
@@ -49,6 +52,7 @@ class ClusterSettings:
     retry_timeout_ms: int = option("retryTimeout", partial(milliseconds, low=0), 60_000)
     consumer_group: str = option("consumerGroup", group_name, TOOLS_CONSUMER)
     read_from: str = option("readFrom", one_of(*READ_FROM), READ_FROM[0])
+    endpoint: str = option("endpoint", one_of(AUTO, NAME_SERVER, PROXY), AUTO)
     broker_addresses: Mapping[str, str] = option("brokerAddresses", broker_addresses, {})
     pulls_in_flight: int = option("pullsInFlight", partial(count, high=_MAX_IN_FLIGHT), 8)
     pull_batch_size: int = option("pullBatchSize", partial(count, high=MAX_MESSAGES), 1_000)

@@ -27,6 +27,8 @@ READING_SETTINGS: Final = (
     "mappedFileSizeConsumeQueue",
     "aclEnable",
     "authenticationEnabled",
+    "enablePopBufferMerge",
+    "popConsumerKVServiceEnable",
 )
 """Settings of a broker that say how it may be read. Others can hold passwords and stay there."""
 
@@ -88,8 +90,11 @@ def check_readable(cluster: Cluster, routes: Iterable[Route]) -> set[tuple[str, 
     """Raise UnsupportedTopicError for a topic that is compacted or has batch queues.
 
     Static topics have no route that could be here: Cluster#route refuses them. Return (broker,
-    topic) of each broker that lacks a topic which its route shows there.
+    topic) of each broker that lacks a topic which its route shows there. Through a proxy, which
+    tells no configuration, nothing is found.
     """
+    if cluster.is_proxy:
+        return set()
     routes = list(routes)
     brokers = sorted({name for route in routes for name in (*route.queues, *route.write_queues)})
     configured = topics(cluster, brokers)

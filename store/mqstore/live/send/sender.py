@@ -182,6 +182,7 @@ class Sender:
             opaque = connection.send(request)
         except BrokerUnavailableError as error:
             waiting.may_be_stored |= is_connected
+            self._cluster.failed_at(address)
             self._failed([queue], located(queue.broker, error))
             return
         self.counts.requests += 1
@@ -284,6 +285,7 @@ class Sender:
             line.is_under_way = False
             line.waiting[0].may_be_stored = True
             queues.append(queue)
+        self._cluster.failed_at(connection.address)
         if queues:
             self._failed(queues, located(queues[0].broker, error))
 

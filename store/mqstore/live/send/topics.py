@@ -84,6 +84,12 @@ def create_topic(cluster: Cluster, topic: str, queue_nums: int) -> Route:
     no master in ``retry_timeout_ms``, AccessDeniedError, BrokerUnavailableError where the name
     servers do not show the topic in time.
     """
+    if cluster.is_proxy:
+        expected = (
+            f"no proxy makes topics: mqadmin updateTopic -n NAMESERVER -c CLUSTER -t {topic} -r "
+            f"{queue_nums} -w {queue_nums} makes {topic}"
+        )
+        raise InvalidOptionError("createTopic", "true", expected)
     masters = _masters(cluster)
     named = cluster.cluster_names()
     if len(named) > 1:
@@ -129,10 +135,11 @@ class MessageLimits:
 def message_limits(cluster: Cluster, brokers: Iterable[str], most: MessageLimits) -> MessageLimits:
     """Return the least limits of those brokers that tell theirs, and of ``most``.
 
-    A 4.9 broker acknowledges a message that does not fit into a file, and does not store it.
+    A 4.9 broker acknowledges a message that does not fit into a file, and does not store it. None
+    tells its limits through a proxy.
     Raises as Cluster#ask_all.
     """
-    for broker in brokers:
+    for broker in () if cluster.is_proxy else brokers:
         try:
             settings, _ = cluster.value(broker, requests.GET_BROKER_CONFIG())
         except AccessDeniedError:

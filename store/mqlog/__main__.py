@@ -1,0 +1,5 @@
+"""``python -m mqlog``: the command ``mqlog``."""
+
+from mqlog_jobs.cli import main
+
+main()

@@ -1,0 +1,231 @@
+"""A lazy read of messages or of a table."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+import pyarrow as pa
+from pyarrow import dataset
+
+from mqlog.keywords import in_keywords, keyword
+from mqlog.readable import Readable, needed, reader_of
+from mqlog.split import Split
+from mqstore.errors import shown
+from mqstore.live.remoting.settings import ClusterSettings
+from mqstore.request.plan import ReadPlan, plan_read, read_schema, schema_of
+from mqstore.request.read_options import MESSAGES, ReadOptions
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_CHEAP: Final = "queueOffset"
+_SHOWN_COLUMNS: Final = 8
+_ONE_AHEAD: Final = 1  # Batches that Arrow reads before they are asked for.
+
+
+class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
+    """A read of messages or of a table: an immutable value that reads nothing until it is used.
+
+    The ends of its queues are pinned at its first use: ``count``, two reads and the scans that
+    ``select`` makes of it see the same messages. Rows come queue by queue in the order of their
+    offsets; the order between queues is that in which they lie in the store.
+
+    It is an Arrow dataset, so an engine asks it for the columns that a query names, and for no
+    others: ``duckdb.sql("SELECT tags, count(*) FROM scan GROUP BY 1")`` reads no body. Memory is
+    bounded by a few batches of ``batch_bytes`` (8 MiB by default).
+    """
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema, pinned: "_Pin") -> None:
+        self.__dict__.update(_options=options, _schema=schema, _pin=pinned)
+
+    @classmethod
+    def _of(cls, options: ReadOptions) -> Self:
+        """Return the read that the options say; raises InvalidSchemaError for a wrong column."""
+        return cls(options, read_schema(options), _Pin(options))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows; known without opening the place."""
+        return self._schema
+
+    def select(self, *columns: str | Sequence[str]) -> "Scan":
+        """Return the scan with those columns, in that order; case is not significant.
+
+        It sees the same messages. Raises InvalidSchemaError for an unknown or repeated column; any
+        column of the table may be named, whether this scan has it or not.
+        """
+        names = [n for one in columns for n in ([one] if isinstance(one, str) else one)]
+        return Scan(self._options, schema_of(self._options, names), self._pin)
+
+    def count(self) -> int:
+        """Return the number of rows.
+
+        Without a filter messages are counted by the ends of their queues, and none is read;
+        otherwise, and for a table, the rows are read with the cheapest column. Raises as
+        ``to_reader``.
+        """
+        with in_keywords():
+            plan: ReadPlan = self._pin.read()
+            counted = plan.count()
+        if counted is not None:
+            return counted
+        return sum(batch.num_rows for batch in self._cheapest(()).to_reader())
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the rows, batch by batch.
+
+        Opens the place. Raises StoreNotFoundError, NotAStoreError, UnknownTopicError and others at
+        once; as batches are read CorruptStoreError at a broken record, unless ``on_corrupt`` says
+        otherwise, and DataLossError at messages that expired since the ends were pinned.
+        """
+        with in_keywords():
+            work = self._pin.read().work(self.schema.names)
+        return reader_of(iter(work), self.schema)
+
+    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
+        """Return all rows in memory, or what Arrow's ``columns`` and ``filter`` leave of them.
+
+        Raises as ``to_reader``.
+        """
+        if columns is None and filter is None:
+            return self.to_reader().read_all()
+        return self.scanner(columns=columns, filter=filter, **options).to_table()
+
+    def to_polars_lazy(self) -> "pl.LazyFrame":
+        """Return a LazyFrame of Polars, which reads the columns and the rows that a query needs.
+
+        Raises MqlogError where Polars is not installed.
+        """
+        plugins = needed("polars.io.plugins", "to_polars_lazy")
+        empty = needed("polars", "to_polars_lazy").from_arrow(self.schema.empty_table())
+        frame: pl.LazyFrame = plugins.register_io_source(self._frames, schema=empty.schema)
+        return frame
+
+    def splits(self, least: int | None = None) -> list[Split]:
+        """Return parts that can be read side by side, in other processes: each row is in one.
+
+        There are at least ``least`` of them where there are as many messages; otherwise their
+        number follows the bytes and the cores, as the partitions of the Spark source do
+        (``max_bytes_per_partition``). Raises as ``to_reader`` when the place is opened.
+        """
+        with in_keywords():
+            work = self._pin.read().work(self.schema.names, least)
+        return [Split(one, self.schema) for one in work]
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> dataset.Scanner:
+        """Return a scanner of Arrow's: what engines call with the columns that they need.
+
+        ``columns`` are names, or expressions by name; ``filter`` is an expression. What either
+        names is read, and nothing else.
+        """
+        asked: Iterable[str] = self.schema.names
+        if columns is not None:
+            asked = columns if not isinstance(columns, Mapping) else ()
+        texts = [*columns.values()] if isinstance(columns, Mapping) else []
+        texts += [] if filter is None else [filter]
+        used = " ".join(map(str, texts))
+        names = [*asked, *(n for n in self.schema.names if n not in asked and n in used)]
+        return dataset.Scanner.from_batches(
+            self._cheapest(names).to_reader(),
+            columns=columns,
+            filter=filter,
+            batch_readahead=_ONE_AHEAD,
+            memory_pool=options.get("memory_pool"),
+        )
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:
+        """Return the number of rows; with a ``filter`` of Arrow, of those that pass it."""
+        if filter is None:
+            return self.count()
+        rows: int = self.scanner(columns=[], filter=filter, **options).count_rows()
+        return rows
+
+    def _cheapest(self, names: Sequence[str]) -> "Scan":
+        """Return the scan with those columns; with a cheap one where there is none."""
+        if not names:
+            known = self._options.table == MESSAGES
+            names = [_CHEAP if known else self.schema.names[0]]
+        return Scan(self._options, schema_of(self._options, names), self._pin)
+
+    def _frames(
+        self,
+        with_columns: list[str] | None,
+        predicate: "pl.Expr | None",
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator["pl.DataFrame"]:
+        """Yield frames as Polars asks for them: see polars.io.plugins#register_io_source."""
+        scan = self if with_columns is None else self._cheapest(with_columns)
+        from_arrow = needed("polars", "to_polars_lazy").from_arrow
+        left = n_rows
+        for batch in scan.to_reader():
+            frame: pl.DataFrame = from_arrow(batch if left is None else batch.slice(0, left))
+            left = None if left is None else left - frame.height
+            yield frame if predicate is None else frame.filter(predicate)
+            if left == 0:
+                return
+
+    def __repr__(self) -> str:
+        options = self._options
+        where = [*options.places.paths, *map(_address, options.places.clusters)]
+        hidden = {"table", "columns", "subscribe"}
+        given = [f"{keyword(n)}={shown(t)}" for n, t in options.given.items() if n not in hidden]
+        what = options.table
+        if options.table == MESSAGES:
+            topics = options.subscribe or options.places.topics or options.assign or ()
+            what = f"topics {_listed(topics)}" if topics else "all topics"
+        parts = [f"{_listed(where)}: {what}", *given, f"columns {_listed(self.schema.names)}"]
+        if self._pin.pinned is not None:
+            plan = self._pin.pinned
+            held = sum(piece.end - piece.start for piece in plan.slices)
+            parts.append(f"pinned at {held:,} messages" if plan.slices else "pinned")
+        return f"<mqlog.Scan of {'; '.join(parts)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with in_keywords():
+            return _unpickled, (self._options, self.schema, self._pin.read())
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Scan does not change: make another one, as select does")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
+
+    def _not_of_files(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(
+            "a Scan has no files, and does not change: use select, to_table or a query engine"
+        )
+
+    filter = join = join_asof = sort_by = take = _not_of_files
+    get_fragments = replace_schema = _get_fragments = _not_of_files
+    partition_expression = property(_not_of_files)
+
+
+class _Pin:
+    """What a scan and all that ``select`` makes of it read: opened once, at the first use."""
+
+    def __init__(self, options: ReadOptions, pinned: ReadPlan | None = None) -> None:
+        self._options = options
+        self._lock = Lock()
+        self.pinned = pinned
+
+    def read(self) -> ReadPlan:
+        """Return the read with its ends; raises what ``plan_read`` raises."""
+        with self._lock:
+            if self.pinned is None:
+                self.pinned = plan_read(self._options, read_schema(self._options).names)
+            return self.pinned
+
+
+def _unpickled(options: ReadOptions, schema: pa.Schema, pinned: ReadPlan) -> Scan:
+    return Scan(options, schema, _Pin(options, pinned))
+
+
+def _address(cluster: ClusterSettings) -> str:
+    return f"rocketmq{'s' if cluster.tls else ''}://{';'.join(cluster.name_servers)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [shown(name) for name in names]
+    more = f" and {len(found) - _SHOWN_COLUMNS} more" if len(found) > _SHOWN_COLUMNS else ""
+    return ", ".join(found[:_SHOWN_COLUMNS]) + more

@@ -1,0 +1,27 @@
+"""A part of a scan, for another process."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mqlog.readable import Readable, reader_of
+from mqstore.request.plan import Work
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split(Readable):
+    """A part of a scan: a small value that pickles, for a process, a Ray task or a Dask worker.
+
+    It names what it reads by the place and the pinned ends, so any machine that reaches the place
+    reads the same rows. Open splits have their batches in memory each: see ``batch_bytes``.
+    """
+
+    _work: Work
+    schema: pa.Schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the part's rows; raises as ``Scan.to_reader``."""
+        return reader_of(iter([self._work]), self.schema)
+
+    def __repr__(self) -> str:
+        return f"<mqlog.Split of {self._work!r:.200}>"

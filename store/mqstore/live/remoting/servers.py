@@ -1,0 +1,173 @@
+"""The servers that a cluster is reached by: connections, and the name servers that are asked first.
+
+Reference: NettyRemotingClient#getAndCreateNameserverChannel; proxies.py for those in their place.
+"""
+
+import itertools
+import ssl
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final, Self
+
+from mqstore.live.remoting import proxies, requests
+from mqstore.live.remoting.advice import all_failed
+from mqstore.live.remoting.answers import checked
+from mqstore.live.remoting.connection import Connection
+from mqstore.live.remoting.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    RequestRefusedError,
+)
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.retry import Retry
+from mqstore.live.remoting.settings import NAME_SERVER, PROXY, ClusterSettings
+
+_NOT_SERVED: Final = requests.REQUEST_CODE_NOT_SUPPORTED
+ANSWERED_OR_NOT: Final = frozenset({requests.SUCCESS, _NOT_SERVED})
+_PROBED_TOPIC: Final = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
+_OF_A_BROKER: Final = "this is the address of a broker: name its name server, or a proxy"
+
+
+class Servers:
+    """Name servers or proxies, and connections to them and to brokers."""
+
+    def __init__(
+        self, settings: ClusterSettings, *, was_reached: bool, tls: ssl.SSLContext | None
+    ) -> None:
+        self.settings = settings
+        """With what ``endpoint`` turned out to be, once that is known."""
+        self._tls = tls or (settings.tls.context() if settings.tls else None)
+        self._open: dict[tuple[str, str], Connection] = {}
+        self._name_servers = list(settings.name_servers)
+        self._has_contact = was_reached
+        self._is_proxy = proxies.given(settings)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connection(self, address: str, name: str = "") -> Connection:
+        """Return the open connection of that name to a server, or a new one.
+
+        Raises BrokerUnavailableError.
+        """
+        connection = self._open.get((address, name))
+        if connection is None or not connection.is_open:
+            settings = self.settings
+            connection = self._open[address, name] = Connection(
+                address, settings.limits, credentials=settings.credentials, tls=self._tls
+            )
+        return connection
+
+    def abandon(self) -> None:
+        """Want none of the answers that are under way, on any connection."""
+        for connection in self._open.values():
+            if self._is_proxy and connection.is_awaiting:
+                connection.close()  # No other answer may be under way with the next.
+            connection.abandon()
+
+    def send_pulls(
+        self, broker: str, address: str, pulls: Sequence[Request], busy: Collection[Connection]
+    ) -> list[tuple[Connection, int]]:
+        """Send pulls; return for each the connection and the number to receive its answer by.
+
+        Each is sent to a proxy by a connection of its own that is not ``busy``. Raises
+        BrokerUnavailableError.
+        """
+        if not self._is_proxy:
+            connection = self.connection(address)
+            return [(connection, opaque) for opaque in connection.send_all(pulls)]
+        sent, number = [], itertools.count()
+        for request in pulls:
+            while (one := self.connection(address, f"{broker} pull {next(number)}")) in busy:
+                pass
+            one.drain()
+            sent.append((one, one.send(proxies.served(address, broker, request))))
+        return sent
+
+    def failed_at(self, address: str) -> None:
+        """Have the next requests go to another proxy than that, if there is another."""
+        if self._is_proxy and self._name_servers[0] == address:
+            self._name_servers.append(self._name_servers.pop(0))
+
+    def ask_name_server(self, request: Request) -> tuple[Frame, str]:
+        """Ask the name servers in turn until one answers; returns the answer and its address.
+
+        A refusal is an answer. Before the first contact each is tried once, later on for
+        ``retry_timeout_ms``.
+        """
+        answers, address = self._ask_name_server([request])
+        return answers[0], address
+
+    def _ask_name_server(self, asked: Sequence[Request]) -> tuple[list[Frame], str]:
+        retry = Retry(self.settings.retry_timeout_ms if self._has_contact else 0)
+        while True:
+            failures = []
+            for address in list(self._name_servers):
+                try:
+                    answers = self._ask_address(address, asked)
+                except BrokerUnavailableError as error:
+                    failures.append(error)
+                    self._name_servers.append(self._name_servers.pop(0))
+                else:
+                    self._has_contact = True
+                    return answers, address
+            retry.failed(all_failed(failures))
+
+    def _ask_address(self, address: str, asked: Sequence[Request]) -> list[Frame]:
+        for one in asked if self._is_proxy else ():
+            proxies.check_served(address, one)
+        answers = self._exchanged(address, asked)
+        if self._is_proxy is None:
+            is_proxy = self._find_out(address, asked[0], answers[0])
+            if is_proxy and ANSWERED_OR_NOT not in (one.accepts for one in asked):
+                return self._ask_address(address, asked)
+        return [checked(address, *pair) for pair in zip(asked, answers, strict=True)]
+
+    def _find_out(self, address: str, request: Request, answer: Frame) -> bool:
+        """Return by an answer whether a name server or a proxy gave it; ask once more if unsure.
+
+        A name server answers GET_BROKER_CLUSTER_INFO, a proxy does not. Of what does not either,
+        a proxy answers for a route, and a broker does not.
+        """
+        other = requests.GET_BROKER_CLUSTER_INFO()
+        if answer.code == _NOT_SERVED:
+            other = requests.GET_ROUTEINFO_BY_TOPIC(
+                topic=_PROBED_TOPIC, acceptStandardJsonOnly=True
+            )
+        elif not proxies.bears_mark(answer):
+            return self._settle(is_proxy=False)
+        (second,) = self._exchanged(address, [other])
+        is_proxy = (second.code == _NOT_SERVED) != (answer.code == _NOT_SERVED)
+        if not is_proxy and answer.code == _NOT_SERVED:
+            raise RequestRefusedError(address, request.name, answer.code, _OF_A_BROKER)
+        return self._settle(is_proxy=is_proxy)
+
+    def _settle(self, *, is_proxy: bool) -> bool:
+        self._is_proxy = is_proxy
+        if is_proxy:
+            proxies.check_options(self.settings)
+        self.settings = replace(self.settings, endpoint=PROXY if is_proxy else NAME_SERVER)
+        return is_proxy
+
+    def _exchanged(self, address: str, asked: Sequence[Request]) -> list[Frame]:
+        # A server closes a connection that was idle for two minutes: what fails on an old one
+        # is tried on a new one.
+        was_open = (address, "") in self._open and self._open[address, ""].is_open
+        for is_old in (True, False) if was_open else (False,):
+            try:
+                connection = self.connection(address)
+                return [connection.receive(opaque) for opaque in connection.send_all(asked)]
+            except BrokerUnavailableError as error:
+                if not is_old or isinstance(error, BrokerTimeoutError):
+                    raise
+        raise AssertionError

@@ -1,0 +1,94 @@
+"""A real RocketMQ 5 proxy on loopback, before the brokers of a harness Cluster or with its own."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from broker.harness import BOOT_SECONDS, LOGBACK, LOOPBACK
+from broker.jvm import OPEN_MODULES, SMALL, Jvm
+from broker.ports import free_ports
+from broker.toolchain import Toolchain
+
+PROXY_VERSION: Final = "5.5.0"
+READY: Final = "rocketmq-proxy startup successfully"
+
+
+class Proxy:
+    """A running proxy: the address of its remoting port, and what may happen to its process."""
+
+    def __init__(self, jvm: Jvm, address: str) -> None:
+        self.address = address
+        self._jvm = jvm
+
+    @property
+    def port(self) -> int:
+        """Its remoting port."""
+        return int(self.address.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self._jvm.kill()
+
+    def freeze(self) -> None:
+        """Let none of its threads do anything, until ``thaw`` or the end."""
+        os.kill(self._jvm.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.kill(self._jvm.pid, signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        """Return the end of what it logged."""
+        return self._jvm.log_tail()
+
+
+@contextmanager
+def running(
+    toolchain: Toolchain, name_server: str, home: Path, port: int | None = None, **more: Any
+) -> Iterator[Proxy]:
+    """Run a proxy in cluster mode for a name server; it is killed if the body left it running.
+
+    ``more`` are settings of its rmq-proxy.json. A JvmError carries its log when it does not boot.
+    """
+    port = port or free_ports(0)
+    name = f"proxy-{port}-{time.monotonic_ns()}"
+    home = home / name
+    (home / "conf").mkdir(parents=True)
+    for server in ("proxy", "broker", "namesrv", "tools"):
+        (home / "conf" / f"logback_{server}.xml").write_text(LOGBACK)
+        (home / "conf" / f"rmq.{server}.logback.xml").write_text(LOGBACK)
+    settings = {
+        "rocketMQClusterName": "DefaultCluster",
+        "namesrvAddr": name_server,
+        "remotingListenPort": port,
+        "grpcServerPort": free_ports(0),
+        "proxyMode": "cluster",
+        "remotingAccessAddr": LOOPBACK,
+        "localServeAddr": LOOPBACK,
+        **more,
+    }
+    conf = home / "conf" / "rmq-proxy.json"
+    conf.write_text(json.dumps(settings))
+    command = [
+        toolchain.java,
+        "-Xms64m",
+        "-Xmx512m",
+        *SMALL,
+        *OPEN_MODULES,
+        f"-Duser.home={home}",
+        "-Duser.timezone=UTC",
+        "-Dfile.encoding=UTF-8",
+        "-cp",
+        toolchain.classpath(f"proxy-{PROXY_VERSION}"),
+        "org.apache.rocketmq.proxy.ProxyStartup",
+        "-pc",
+        str(conf),
+    ]
+    with Jvm(command, home, name, talks=False) as jvm:
+        jvm.wait_for(READY, BOOT_SECONDS)
+        yield Proxy(jvm, f"{LOOPBACK}:{port}")

@@ -1,0 +1,472 @@
+"""The dialect of RocketMQ 5 proxies, against a proxy that does as it is told."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from live.conftest import PATIENT, QUICK
+from live.loopback import FakeCluster, json_answer
+from live.proxied import FakeProxy
+from live.real import slices
+from mqstore.check.cluster import examine_cluster
+from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
+from mqstore.live.origin.bounds import bounds, first_at, weigh
+from mqstore.live.origin.cluster_origin import ClusterBrokers
+from mqstore.live.origin.pull import PullReader
+from mqstore.live.origin.records import PullSettings, read
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import (
+    AccessDeniedError,
+    BrokenAnswerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    LocalModeError,
+    NotServedError,
+    RequestRefusedError,
+)
+from mqstore.live.remoting.requests import GET_BROKER_RUNTIME_INFO, GET_MAX_OFFSET
+from mqstore.live.remoting.settings import ClusterSettings
+from mqstore.read.capabilities import COMMIT_GROUP
+from mqstore.read.scan import scan
+from mqstore.read.selection import Selection
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
+from mqstore.request.places import open_all
+
+Connect = Callable[..., Cluster]
+TOPIC = "T"
+SOON_SECONDS = 5.0
+
+
+@pytest.fixture
+def proxy() -> Iterator[FakeProxy]:
+    with FakeProxy().running() as found:
+        yield found
+
+
+@pytest.fixture
+def connect(proxy: FakeProxy) -> Iterator[Connect]:
+    with ExitStack() as stack:
+
+        def make(**more: Any) -> Cluster:
+            return stack.enter_context(Cluster(settings_of(proxy, **more)))
+
+        yield make
+
+
+def settings_of(proxy: FakeCluster, **more: Any) -> ClusterSettings:
+    limits = {"name_servers": (proxy.address,), "limits": PATIENT, "retry_timeout_ms": 2_000}
+    return ClusterSettings(**(limits | more))
+
+
+def bodies(cluster: Cluster, topic: str = TOPIC, **more: Any) -> list[bytes]:
+    route = cluster.known_route(topic)
+    reader = PullReader(cluster, slices(bounds(cluster, [route])), **more)
+    return [
+        part.headers.body(row).tobytes()
+        for part in read(reader, PullSettings(tags=more.get("tags", "*")))
+        for row in range(len(part.headers))
+    ]
+
+
+@pytest.mark.parametrize("first", ["route", "brokers", "is_proxy"])
+def test_a_proxy_is_told_from_a_name_server_by_what_it_answers(
+    proxy: FakeProxy, connect: Connect, fake: FakeCluster, first: str
+) -> None:
+    for server, expected in ((proxy, "proxy"), (fake, "nameServer")):
+        server.fill(TOPIC, 3)
+        cluster = connect(name_servers=(server.address,))
+        if first == "route":
+            assert cluster.route(TOPIC) is not None
+        elif first == "brokers":
+            cluster.brokers()
+        assert cluster.is_proxy == (expected == "proxy")
+        assert cluster.settings.endpoint == expected
+        assert bodies(cluster) == [b"0", b"1", b"2"]
+
+
+def test_a_name_server_is_asked_no_more_than_before(fake: FakeCluster, connect: Connect) -> None:
+    fake.fill(TOPIC, 3)
+    bodies(connect(name_servers=(fake.address,)))
+    codes = [request["code"] for request in fake.requests]
+    assert codes == [105, 202, 11]
+
+
+def test_the_option_says_what_the_address_is(proxy: FakeProxy, connect: Connect) -> None:
+    proxy.fill(TOPIC, 3)
+    assert bodies(connect(endpoint="proxy")) == [b"0", b"1", b"2"]
+    assert 106 not in {request["code"] for request in proxy.requests}
+    proxy.route_port = "1"
+    with pytest.raises(BrokerUnavailableError, match=r"192\.0\.2\.7:1"):
+        bodies(connect(endpoint="nameServer", limits=QUICK, retry_timeout_ms=0))
+
+
+def test_a_broker_is_neither_and_the_error_says_so(fake: FakeCluster, connect: Connect) -> None:
+    fake.fill(TOPIC, 3)
+    fake.refusals = {105: (3, "not supported"), 106: (3, "not supported")}
+    for ask in (Cluster.brokers, lambda cluster: cluster.route(TOPIC)):
+        with pytest.raises(RequestRefusedError, match="the address of a broker"):
+            ask(connect(name_servers=(fake.address,)))
+
+
+@pytest.mark.parametrize(
+    "more", [{"read_from": "any"}, {"read_from": "slave"}, {"broker_addresses": {"b": "h:1"}}]
+)
+def test_what_a_proxy_cannot_do_is_refused_by_the_options_name(
+    proxy: FakeProxy, connect: Connect, more: dict[str, Any]
+) -> None:
+    proxy.fill(TOPIC, 3)
+    name = "readFrom" if "read_from" in more else "brokerAddresses"
+    with pytest.raises(InvalidOptionError, match=name):
+        connect(**more).route(TOPIC)
+    with pytest.raises(InvalidOptionError, match=name):
+        connect(**more, endpoint="proxy")
+
+
+def test_only_the_address_that_was_given_is_used_and_every_request_names_its_broker(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    """The route has 192.0.2.7, which nobody reaches."""
+    for broker in ("broker-a", "broker-b"):
+        for queue_id in range(2):
+            proxy.fill(TOPIC, 5, broker=broker, queue_id=queue_id)
+    for (broker, _, queue_id), queue in proxy.queues.items():
+        body = f"{broker}/{queue_id}".encode()
+        queue.messages = [replace(message, body=body) for message in queue.messages if message]
+    cluster = connect()
+    found = bodies(cluster)
+    expected = [f"broker-{b}/{q}".encode() for b in "ab" for q in range(2) for _ in range(5)]
+    assert found == expected
+    assert cluster.master("broker-b") == proxy.address
+    told = {r["extFields"].get("bname") for r in proxy.requests if r["code"] in {11, 30, 31}}
+    assert told == {"broker-a", "broker-b"}
+
+
+@pytest.mark.parametrize("in_flight", [1, 3, 8])
+def test_one_pull_is_under_way_on_a_connection(
+    proxy: FakeProxy, connect: Connect, in_flight: int
+) -> None:
+    for queue_id in range(4):
+        proxy.fill(TOPIC, 1_000, queue_id=queue_id)
+    proxy.most = 16
+    cluster = connect(pulls_in_flight=in_flight)
+    assert len(bodies(cluster)) == 4_000
+    first_at(cluster, bounds(cluster, [cluster.known_route(TOPIC)]), [1_700_000_000_500] * 4)
+    assert proxy.crowded == 0
+    assert len(proxy.pulls()) > 4_000 // 16
+
+
+def test_with_tags_one_pull_is_under_way_on_a_connection_too(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    for queue_id in range(3):
+        proxy.fill(TOPIC, 3_000, queue_id=queue_id, tags=lambda i: "AB"[i % 50 == 0])
+    cluster = connect(pulls_in_flight=4, pull_batch_size=40)
+    assert bodies(cluster, tags="B") == [b"%d" % n for _ in range(3) for n in range(0, 3_000, 50)]
+    assert proxy.crowded == 0
+
+
+def test_bounds_come_queue_by_queue_and_times_by_bisection(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    proxy.fill(TOPIC, 90, low=7)
+    proxy.fill(TOPIC, 0, queue_id=1)
+    proxy.fill(TOPIC, 40, queue_id=2, broker="broker-b")
+    for queue_id in range(2):
+        proxy.fill(TOPIC, 0, queue_id=queue_id, broker="broker-b")
+    cluster = connect()
+    found = bounds(cluster, [cluster.known_route(TOPIC)])
+    assert [(q.broker, q.queue_id, q.low, q.high) for q in found] == [
+        ("broker-a", 0, 7, 97),
+        ("broker-a", 1, 0, 0),
+        ("broker-b", 0, 0, 0),
+        ("broker-b", 1, 0, 0),
+        ("broker-b", 2, 0, 40),
+    ]
+    assert first_at(cluster, found, [1_700_000_000_000 + 295] * 5) == [37, 0, 0, 0, 30]
+    exact = sum(len(proxy.queues["broker-a", TOPIC, 0].record(7 + n) or b"") for n in range(90))
+    assert 0.8 * exact < weigh(cluster, slices(found[:1]))[0] < 1.2 * exact
+
+
+def test_an_answer_that_never_comes_is_asked_for_again_by_a_new_connection(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    proxy.fill(TOPIC, 500)
+    dropped: list[dict[str, Any]] = []
+
+    def drops_every_seventh(request: dict[str, Any]) -> bool:
+        if request["code"] == 11 and len(proxy.pulls()) % 7 == 3 and len(dropped) < 3:
+            dropped.append(request)
+            return True
+        return False
+
+    proxy.is_silent = drops_every_seventh
+    cluster = connect(limits=QUICK, retry_timeout_ms=30_000)
+    assert bodies(cluster) == [b"%d" % n for n in range(500)]
+    assert len(dropped) == 3
+
+
+@pytest.mark.parametrize("code", [30, 31, 11])
+def test_silence_that_does_not_end_is_an_error_by_name_in_time(
+    proxy: FakeProxy, connect: Connect, code: int
+) -> None:
+    proxy.fill(TOPIC, 500)
+    proxy.is_silent = lambda request: request["code"] == code
+    before = time.monotonic()
+    with pytest.raises(BrokerTimeoutError, match=r"broker-a at 127.*no answer in 0.5 s"):
+        bodies(connect(limits=QUICK, retry_timeout_ms=1_000))
+    assert time.monotonic() - before < 30
+
+
+def test_local_mode_is_named_soon_and_not_tried_again(proxy: FakeProxy, connect: Connect) -> None:
+    proxy.fill(TOPIC, 5)
+    proxy.is_local = True
+    before = time.monotonic()
+    cluster = connect(retry_timeout_ms=60_000)
+    with pytest.raises(LocalModeError, match=r"MQLOG_PROXY_LOCAL_MODE.*gRPC port 8081"):
+        bodies(cluster)
+    assert time.monotonic() - before < SOON_SECONDS
+    with pytest.raises(LocalModeError):
+        bodies(cluster)
+
+
+def test_another_port_in_the_route_is_no_local_mode_where_queues_are_answered(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    """As behind a load balancer."""
+    proxy.fill(TOPIC, 5)
+    proxy.route_port = "8443"
+    cluster = connect()
+    assert len(bodies(cluster)) == 5
+    assert len(bodies(cluster)) == 5
+    assert [r["code"] for r in proxy.requests].count(30) == 3  # One was the probe.
+
+
+def test_the_next_proxy_is_asked_when_one_fails(proxy: FakeProxy, connect: Connect) -> None:
+    proxy.fill(TOPIC, 300)
+    with FakeProxy().running() as other:
+        other.queues = proxy.queues
+        cluster = connect(
+            name_servers=("127.0.0.1:1", other.address, proxy.address),
+            limits=QUICK,
+            retry_timeout_ms=30_000,
+        )
+        assert len(bodies(cluster)) == 300
+        assert proxy.requests == []
+        other.is_silent = lambda request: request["code"] != 105
+        assert len(bodies(cluster)) == 300
+        assert {request["code"] for request in proxy.requests} == {11, 30, 31}
+
+
+def test_a_request_that_no_proxy_serves_is_refused_before_it_is_sent(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    proxy.fill(TOPIC, 5)
+    cluster = connect()
+    cluster.known_route(TOPIC)
+    before = len(proxy.requests)
+    with pytest.raises(
+        NotServedError, match=r"GET_BROKER_RUNTIME_INFO.*rocketmq://NAMESERVER:9876"
+    ):
+        cluster.ask("broker-a", GET_BROKER_RUNTIME_INFO())
+    with pytest.raises(NotServedError, match="GET_ALL_TOPIC_LIST"):
+        cluster.topic_names()
+    assert len(proxy.requests) == before
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "username cannot be null.",
+        "check signature failed.",
+        "User:sparku has no permission to access Topic:T from 127.0.0.1, no matched policies.",
+        "Authentication failed. Please verify the credentials and try again.",
+    ],
+)
+def test_a_refusal_of_acl_2_with_code_1_is_access_denied(
+    proxy: FakeProxy, connect: Connect, remark: str
+) -> None:
+    proxy.fill(TOPIC, 5)
+    for code in (30, 11, 105):
+        proxy.refusals = {code: (1, remark)}
+        with pytest.raises(AccessDeniedError, match=r"MQLOG_ACCESS_DENIED.*code 1"):
+            bodies(connect())
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (30, {}),
+        (30, {"offset": "many"}),
+        (31, {"offset": "-5"}),
+        (30, {"offset": str(2**70)}),
+        (11, {}),
+        (11, {"nextBeginOffset": "0", "minOffset": "0", "maxOffset": "9"}),
+    ],
+)
+def test_a_proxy_that_lies_is_a_broken_answer(
+    proxy: FakeProxy, connect: Connect, code: int, fields: dict[str, str]
+) -> None:
+    proxy.fill(TOPIC, 9)
+    proxy.fault = lambda request: (
+        json_answer(request["opaque"], 0, **fields) if request["code"] == code else None
+    )
+    with pytest.raises(BrokenAnswerError):
+        bodies(connect())
+
+
+def test_a_proxy_that_turns_into_something_else_is_a_named_error(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    proxy.fill(TOPIC, 9)
+    cluster = connect(retry_timeout_ms=0)
+    cluster.known_route(TOPIC)
+    proxy.fault = lambda request: json_answer(request["opaque"], 3, remark="not supported")
+    with pytest.raises(RequestRefusedError, match="GET_MIN_OFFSET"):
+        bodies(cluster)
+
+
+def test_topics_must_be_named_and_be_there(proxy: FakeProxy) -> None:
+    proxy.fill(TOPIC, 5)
+    with pytest.raises(InvalidOptionError, match=r"lists no topics and no groups.*name the topics"):
+        open_all(Selection(roots=()), [settings_of(proxy)])
+    with pytest.raises(InvalidOptionError, match="lists no topics"):
+        open_all(Selection(roots=(), subscribe_pattern="T.*"), [settings_of(proxy)])
+    with pytest.raises(UnknownTopicError, match="no broker has a topic Other"):
+        open_all(Selection(roots=(), subscribe=("Other",)), [settings_of(proxy)])
+    both = Selection(roots=(), subscribe=(TOPIC, "Other"))
+    opened = closing(open_all(both, [settings_of(proxy)]))
+    with opened as stores, pytest.raises(UnknownTopicError, match="Other"):
+        assert stores.snapshots
+
+
+def test_a_named_topic_is_read_by_tasks_that_ask_nothing_twice(proxy: FakeProxy) -> None:
+    proxy.fill(TOPIC, 50)
+    with closing(open_all(Selection(roots=(), subscribe=(TOPIC,)), [settings_of(proxy)])) as stores:
+        parts = [piece for snapshot in stores.snapshots for piece in slices_of(snapshot)]
+    before = len(proxy.requests)
+    found = [one.as_py() for b in scan(parts, ScanSettings(("body",))) for one in b["body"]]
+    assert found == [b"%d" % n for n in range(50)]
+    assert {request["code"] for request in proxy.requests[before:]} == {11}
+
+
+def test_keys_are_scanned_for_with_a_warning(
+    proxy: FakeProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.fill(TOPIC, 50)
+    finder = ClusterBrokers(settings_of(proxy), (TOPIC,))
+    with closing(finder):
+        (broker,) = finder.brokers()
+        with closing(finder.source(broker)) as source, caplog.at_level(logging.WARNING):
+            pieces = slices_of(source.snapshot())
+            assert source.narrow(pieces, ["k"], []) == pieces
+    assert "all messages are read" in caplog.text
+
+
+def test_named_groups_have_their_offsets_and_their_retry_topics(proxy: FakeProxy) -> None:
+    proxy.fill(TOPIC, 50)
+    proxy.fill(TOPIC, 20, queue_id=1)
+    proxy.fill("%RETRY%G", 3)
+    proxy.committed = {(TOPIC, "G", 0): 20, ("%RETRY%G", "G", 0): 1, (TOPIC, "H", 0): 9}
+    finder = ClusterBrokers(settings_of(proxy), (TOPIC,), ("G", "Nobody"))
+    with closing(finder), closing(finder.source(*finder.brokers())) as source:
+        assert source.topics() == {TOPIC, "%RETRY%G"}
+        offsets = source.config.consumer_offsets()
+        assert offsets == {(TOPIC, "G"): {0: 20}, ("%RETRY%G", "G"): {0: 1}}
+        assert source.config.groups() == {"G"}
+        assert source.config.topics()[TOPIC].read_queue_nums == 2
+        with pytest.raises(NotServedError, match="GET_ALL_DELAY_OFFSET"):
+            source.config.delay_offsets()
+
+
+def test_a_group_that_nothing_is_known_of_is_unknown(proxy: FakeProxy) -> None:
+    proxy.fill(TOPIC, 50)
+    proxy.committed = {(TOPIC, "G", 0): 20}
+    chosen = Selection(roots=(), subscribe=(TOPIC,), groups=("G", "Gg"))
+    with closing(open_all(chosen, [settings_of(proxy)])) as stores:
+        assert stores.committed("G") == [{(TOPIC, 0): 20}]
+        with pytest.raises(UnknownGroupError, match="Gg"):
+            stores.committed("Gg")
+
+
+def test_a_streams_progress_goes_to_a_group_that_is_there(proxy: FakeProxy) -> None:
+    proxy.fill(TOPIC, 50)
+    finder = ClusterBrokers(settings_of(proxy), (TOPIC,))
+    with closing(finder), closing(finder.source(*finder.brokers())) as source:
+        with pytest.raises(InvalidOptionError, match=f"{COMMIT_GROUP}.*a proxy makes none"):
+            source.publish_group("G", {(TOPIC, 0): 20})
+        proxy.groups["G"] = 0
+        assert source.publish_group("G", {(TOPIC, 0): 20})
+        assert proxy.committed == {(TOPIC, "G", 0): 20}
+        proxy.groups["H"] = 2
+        with pytest.raises(InvalidOptionError, match="2 consumers"):
+            source.claim_group("H")
+
+
+def test_a_tail_goes_away_with_its_proxy_and_comes_back(proxy: FakeProxy) -> None:
+    proxy.fill(TOPIC, 50)
+    chosen = Selection(roots=(), subscribe=(TOPIC,))
+    with closing(open_all(chosen, [settings_of(proxy, limits=QUICK)])) as stores:
+        (tail,) = stores.tails()
+        with closing(tail):
+            assert dict(tail.look()) == {(TOPIC, 0): (0, 50)}
+            proxy.is_silent = lambda request: request["code"] != 105
+            tail.look(at_once=True)
+            assert tail.away is not None
+            assert dict(tail.look()) == {(TOPIC, 0): (0, 50)}
+
+
+def test_errors_cross_processes(proxy: FakeProxy) -> None:
+    for error in (LocalModeError("h:1", "why"), NotServedError("h:1", "X", 3, "no")):
+        assert isinstance(error, StoreError)
+        assert replace(settings_of(proxy), endpoint="proxy").endpoint == "proxy"
+    assert GET_MAX_OFFSET(topic="T", queueId=0).fields == {"topic": "T", "queueId": "0"}
+
+
+def examined(proxy: FakeProxy, **more: Any) -> list[tuple[str, str, str]]:
+    found = examine_cluster(settings_of(proxy, **more))
+    return [(one.severity, one.subject, one.found) for one in found]
+
+
+def test_the_doctor_says_what_a_proxy_serves_and_which_brokers_answer(proxy: FakeProxy) -> None:
+    proxy.fill("TBW102", 0)
+    proxy.fill("TBW102", 0, broker="broker-b")
+    found = examined(proxy, name_servers=(proxy.address, "127.0.0.1:1"), limits=QUICK)
+    assert [one[:2] for one in found] == [
+        ("OK", "Proxy"),
+        ("warning", "Proxy"),
+        ("OK", "TLS"),
+        ("OK", "Serves"),
+        ("OK", "Broker broker-a"),
+        ("OK", "Broker broker-b"),
+    ]
+    assert "no lists, keys, ids" in found[3][2]
+    proxy.is_silent = lambda request: request.get("extFields", {}).get("bname") == "broker-b"
+    found = examined(proxy, limits=QUICK, retry_timeout_ms=500)
+    assert [one[:2] for one in found[-2:]] == [
+        ("OK", "Broker broker-a"),
+        ("error", "Broker broker-b"),
+    ]
+
+
+def test_the_doctor_names_local_mode_and_a_refusal_of_acl(proxy: FakeProxy) -> None:
+    proxy.fill("TBW102", 0)
+    proxy.is_local = True
+    before = time.monotonic()
+    severity, subject, told = examined(proxy)[-1]
+    assert (severity, subject) == ("error", "Mode")
+    assert "local mode" in told
+    assert time.monotonic() - before < SOON_SECONDS
+    proxy.is_local = False
+    proxy.refusals = {105: (1, "username cannot be null.")}
+    severity, subject, told = examined(proxy)[-1]
+    assert (severity, subject) == ("error", "Credentials")
+    assert "MQLOG_ACCESS_DENIED" in told
+    proxy.refusals = {}
+    proxy.queues.clear()
+    assert examined(proxy)[-1][:2] == ("warning", "Routes")

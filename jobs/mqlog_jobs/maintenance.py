@@ -72,16 +72,20 @@ def verify(stores: Directories, *, commit_log: CommitLog = None, as_json: AsJson
     from mqstore.check import check
     from mqstore.check.finding import ERROR
 
-    roots = Named.of(stores, commit_log).directories("a cluster's files cannot be seen from here")
+    roots = (
+        Named.of(stores, commit_log)
+        .directories("a cluster's files cannot be seen from here")
+        .roots()
+    )
     is_broken = False
     for root in roots:
         with Bar(f"Checking {root}" if len(roots) > 1 else "Checking") as bar:
             findings = check(root, paths_of(commit_log), bar)
         rows = [views.row_of(finding) for finding in findings]
         if as_json:
-            render.json_lines({"store": root, **row} for row in rows)
+            render.json_lines({"store": root.name, **row} for row in rows)
         else:
-            views.findings(render.terminal(), root, rows, named=len(roots) > 1)
+            views.findings(render.terminal(), root.name, rows, named=len(roots) > 1)
         is_broken |= any(finding.severity == ERROR for finding in findings)
     if is_broken:
         raise typer.Exit(FOUND)

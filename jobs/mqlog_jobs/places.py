@@ -129,14 +129,14 @@ class Named:
             own[QUEUES] = BY_LOG_WORD
         return read_options(self.paths, {name.lower(): text for name, text in own.items()})
 
-    def directories(self, why: str) -> tuple[str, ...]:
+    def directories(self, why: str) -> Places:
         """Return the directories; raises InvalidOptionError with ``why`` for a cluster."""
         for path in filter(is_cluster, self.paths):
             raise InvalidOptionError("STORE", path, why)
         if self.commit_log and len(self.paths) > 1:
             expected = "is for one directory: name stores one by one"
             raise InvalidOptionError(_COMMIT_LOG, ", ".join(self.commit_log), expected)
-        return self.places().roots()
+        return self.places()
 
     def places(self) -> Places:
         """Return the directories and the clusters that are named; connects to nothing.

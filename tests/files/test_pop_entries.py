@@ -14,6 +14,7 @@ import pytest
 import rocksdict
 
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError, UnsupportedStoreError
+from mqstore.files.base.directory import folder_of
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.pop_files import kv_pops
 from mqstore.files.rocksdb import pop_entries
@@ -79,7 +80,7 @@ def test_entries_are_read_from_flushed_files_and_from_the_write_ahead_log(tmp_pa
             del column[key_of(e)]
     database.flush_wal(True)
     before = goldens.digest(root)
-    found = read_entries(str(root))
+    found = read_entries(folder_of(root))
     assert sorted(found.entries) == sorted(expected)
     assert sorted(found.entries) == sorted(expected), "they can be read twice"
     assert found.pairs == {("a_b", "g"), (RETRY, "g")}
@@ -89,7 +90,7 @@ def test_entries_are_read_from_flushed_files_and_from_the_write_ahead_log(tmp_pa
     database.close()
     for folder in (tmp_path / "killed", root):
         before = goldens.digest(folder)
-        assert sorted(read_entries(str(folder)).entries) == sorted(expected)
+        assert sorted(read_entries(folder_of(folder)).entries) == sorted(expected)
         assert goldens.digest(folder) == before, "reading changed the store"
 
 
@@ -138,7 +139,7 @@ def test_an_entry_that_no_broker_writes_is_an_error_that_names_its_key(
 ) -> None:
     root = made(tmp_path / "store", plain() | dict([wrong]))
     with pytest.raises(CorruptStoreError, match=r"kvStore.*no broker writes an entry of POP"):
-        read_entries(str(root))
+        read_entries(folder_of(root))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_a_damaged_database_is_an_error_that_names_it(tmp_path: Path, name: str,
             noise = bytes(b ^ 0x55 for b in data)
             path.write_bytes({"empty": b"", "torn": data[:-20], "noise": noise}[harm])
     with pytest.raises(StoreError, match="kvStore"):
-        read_entries(str(root))
+        read_entries(folder_of(root))
 
 
 @pytest.mark.parametrize("what", ["folder", "CURRENT", "sst"])
@@ -171,7 +172,7 @@ def test_a_link_in_the_database_is_refused(tmp_path: Path, what: str) -> None:
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafePathError, match="kvStore"):
-        read_entries(str(root))
+        read_entries(folder_of(root))
 
 
 def test_a_manifest_elsewhere_is_not_opened(tmp_path: Path) -> None:
@@ -182,16 +183,17 @@ def test_a_manifest_elsewhere_is_not_opened(tmp_path: Path) -> None:
     for named in (away, str(manifest)):
         (root / "kvStore" / "CURRENT").write_text(f"{named}\n")
         with pytest.raises(CorruptStoreError, match="kvStore"):
-            read_entries(str(root))
+            read_entries(folder_of(root))
 
 
 LOOK = """
 import sys
 from pathlib import Path
 from mqstore.errors import UnsupportedStoreError
+from mqstore.files.base.directory import folder_of
 from mqstore.files.rocksdb.pop_entries import read_entries
 try:
-    read_entries(sys.argv[1])
+    read_entries(folder_of(sys.argv[1]))
 except UnsupportedStoreError as error:
     print(error)
 print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
@@ -219,8 +221,8 @@ def test_huge_values_and_logs_are_refused_before_they_take_memory(
     log.touch()
     os.truncate(log, (640 << 20) + 1)
     with pytest.raises(UnsupportedStoreError, match=r"TOO_LARGE\].*MANIFEST and \*\.log"):
-        read_entries(str(root))
+        read_entries(folder_of(root))
     root = made(tmp_path / "many", plain())
     monkeypatch.setattr(pop_entries, "MOST_ENTRIES", 304)
     with pytest.raises(UnsupportedStoreError, match=r"TOO_LARGE\].*more than 304 entries"):
-        read_entries(str(root))
+        read_entries(folder_of(root))

@@ -1,7 +1,7 @@
 """The items of a backlog, one for each queue of each group, and how many of them travel."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -75,7 +75,7 @@ class BacklogItem:
 
 
 _Queue: TypeAlias = tuple[Origin, str, str, int, int, int, bool]
-_GroupOfItems: TypeAlias = tuple[str, str | None, str | None, int | None, str]
+_GroupOfItems: TypeAlias = tuple[str, str | None, str | None, int | None, str, str]
 _POP_FIELDS: Final = 6
 
 
@@ -85,7 +85,8 @@ class PackedItems:
 
     Item i is ``queues[queue[i]]`` for the group ``groups[group[i]]``, which stands at
     ``committed[i]`` unless ``never[i]``. Of those of POP groups, ``popped`` has the fields
-    of PopStanding but the last, and how many messages are open; ``open`` has these offsets.
+    of PopStanding up to ``expired``, -1 for None, and how many messages are open; ``open`` has
+    these offsets.
     """
 
     queues: tuple[_Queue, ...]
@@ -106,7 +107,8 @@ class PackedItems:
         pops: list[PopStanding] = []
         for i in items:
             queue = i.origin, i.broker_name, i.topic, i.queue_id, i.low, i.high, i.topic_gone
-            group = i.group, i.subscription, i.expression_type, i.consumers, i.mode
+            status = "" if i.popped is None else i.popped.status
+            group = i.group, i.subscription, i.expression_type, i.consumers, i.mode, status
             if i.popped is not None:
                 pops.append(i.popped)
             number = queues.setdefault(queue, len(queues))
@@ -133,8 +135,8 @@ class PackedItems:
         found = []
         for queue, group, committed, never in zip(*(c.tolist() for c in columns), strict=True):
             origin, broker, topic, queue_id, low, high, gone = self.queues[queue]
-            name, subscription, kind, consumers, mode = self.groups[group]
-            popped = None if mode == PULL else next(pops)
+            name, subscription, kind, consumers, mode, status = self.groups[group]
+            popped = None if mode == PULL else replace(next(pops), status=status)
             found.append(
                 BacklogItem(
                     origin, broker, name, topic, queue_id, low, high,
@@ -148,10 +150,15 @@ class PackedItems:
         start = 0
         for begin, ready, inflight, due, again, expired, count in self.popped.tolist():
             open_ = self.open[start : start + count]
-            yield PopStanding(begin, ready, inflight, due, again, expired, open_)
+            known = _known(inflight), _known(due), _known(again)
+            yield PopStanding(begin, ready, *known, expired, open_)
             start += count
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
 
 
 def _numbers_of(one: PopStanding) -> tuple[int, ...]:
     numbers = one.begin, one.ready, one.inflight, one.due, one.redelivered, one.expired
-    return *numbers, len(one.open)
+    return *(-1 if number is None else number for number in numbers), len(one.open)

@@ -37,7 +37,7 @@ COLUMNS: Final = (
     ("lagMs", pa.int64(), True, "asOf - firstUnconsumedStoreTimestamp, at least 0"),
     ("lastConsumedStoreTimestamp", TIMESTAMP, True, "of the message before consumerOffset"),
     ("status", pa.string(), False,
-     "OK, NEVER_COMMITTED, AHEAD, EXPIRED, TOPIC_GONE or NO_CONSUMERS"),
+     "OK, NEVER_COMMITTED, AHEAD, EXPIRED, TOPIC_GONE, NO_CONSUMERS, KV_UNKNOWN or POP_BUFFERED"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
     ("expressionType", pa.string(), True,
      "TAG or SQL92; null: no subscription known"),
@@ -48,7 +48,7 @@ COLUMNS: Final = (
     ("inflight", pa.int64(), True, "popped, not acknowledged, invisible at asOf; null as above"),
     ("due", pa.int64(), True,
      "popped, not acknowledged, to be delivered again since before asOf; null as above"),
-    ("unacknowledged", pa.int64(), True, "ready + inflight + due, which is lag; null as above"),
+    ("unacknowledged", pa.int64(), True, "ready + inflight + due; null as above"),
     ("redelivered", pa.int64(), True,
      "popped, and popped again by a broker that starts on this store; null as above, or a cluster"),
 )  # fmt: skip

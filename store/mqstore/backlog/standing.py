@@ -1,6 +1,6 @@
 """The formulas of the backlog: lag, expired messages and status, for many groups at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -16,8 +16,11 @@ from mqstore.backlog.schema import (
     TOPIC_GONE,
 )
 from mqstore.format.arrays import Int64s, Mask
+from mqstore.pop.state import KV_UNKNOWN, POP_BUFFERED
 
-_STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, NO_CONSUMERS, OK)
+_STATUS: Final = (
+    TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, KV_UNKNOWN, POP_BUFFERED, NO_CONSUMERS, OK
+)  # fmt: skip
 
 
 class _Popped(Protocol):
@@ -27,6 +30,8 @@ class _Popped(Protocol):
     def expired(self) -> int: ...
     @property
     def open(self) -> Int64s: ...
+    @property
+    def status(self) -> str: ...
 
 
 class _Item(Protocol):
@@ -65,6 +70,8 @@ class Standing:
     never_committed: Mask
     topic_gone: Mask
     unattended: Mask
+    doubts: Mapping[str, Mask]
+    """By a status word of POP: which groups it is said of."""
 
     @classmethod
     def of(cls, items: Sequence[_Item]) -> "Standing":
@@ -79,12 +86,16 @@ class Standing:
         consumed = np.maximum(committed, 0)
         begin, open_ = consumed.copy(), np.zeros(len(items), np.int64)
         expired = np.maximum(low - consumed, 0)
+        doubts = {word: np.zeros(len(items), np.bool_) for word in (KV_UNKNOWN, POP_BUFFERED)}
         for number, item in enumerate(items):
             popped = item.popped
             if popped is not None:
                 begin[number], expired[number] = popped.begin, popped.expired
                 open_[number] = len(popped.open)
-        return cls(low, high, consumed, begin, open_, expired, never, gone, unattended)
+                if popped.status:
+                    doubts[popped.status][number] = True
+        amounts = consumed, begin, open_, expired
+        return cls(low, high, *amounts, never, gone, unattended, doubts)
 
     @property
     def start(self) -> Int64s:
@@ -120,6 +131,8 @@ class Standing:
             self.never_committed,
             self.consumed > self.high,
             self.expired > 0,
+            self.doubts[KV_UNKNOWN],
+            self.doubts[POP_BUFFERED],
             self.unattended & (self.lag > 0),
         ]
         # Made here: the first array that Arrow makes of Python's values imports pandas.

@@ -25,7 +25,6 @@ import numpy as np
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import MappedFile
-from mqstore.files.base.safe_open import read_small, survey
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import checkpoint, stream_groups
 from mqstore.files.copy_target import Copy, workplace
@@ -162,7 +161,7 @@ def _copy_queues(copy: Copy, store: Store, end: _End) -> None:
             if file.start >= cut and (number or not file.start):
                 break  # Nothing of it is before the end; a first one still tells of what expired.
             with suppress(FileNotFoundError):  # Expired meanwhile, as it may at the low end.
-                _copy_mapped(copy, file, file.path, cut)
+                _copy_mapped(copy, file, f"{queue.path}/{file.path}", cut)
 
 
 def _copy_log(copy: Copy, log: CommitLog, end: _End) -> None:
@@ -196,7 +195,7 @@ def _copy_index(copy: Copy, store: Store, end: _End) -> tuple[str, ...]:
         with suppress(FileNotFoundError):  # Expired meanwhile.
             path = f"{names.INDEX}/{file.name}"
             if file is not files[-1] and file.end_physical_offset < end.physical_offset:
-                copy.link(store.root, path, path)
+                copy.link(store.place.folder, path, path)
             elif not index_cut.copy_before(copy, file, store.log, end.physical_offset):
                 left_out.append(path)
     return tuple(left_out)
@@ -206,7 +205,7 @@ def _progress(place: StoreDir) -> dict[str, bytes]:
     """Return the files with the progress of consumers, timers and flushes, by path."""
     sizes = {
         f"{names.CONFIG}/{name}": size
-        for name, kind, size in survey(place.root, names.CONFIG)
+        for name, kind, size in place.folder.survey(names.CONFIG)
         if kind == "file" and ("offset" in name.lower() or name.startswith("timercheck"))
     }
     for path, size in sizes.items():
@@ -214,7 +213,7 @@ def _progress(place: StoreDir) -> dict[str, bytes]:
             reason = f"{path}: {size} bytes, more than {MAX_CONFIG_BYTES}"
             raise UnsupportedStoreError(place.root, "TOO_LARGE", reason)
     paths = [names.CHECKPOINT, *sizes]
-    found = {path: read_small(place.root, path) for path in paths}
+    found = {path: place.folder.read_small(path) for path in paths}
     return {path: data for path, data in found.items() if data is not None}
 
 
@@ -223,7 +222,7 @@ def _copy_config(copy: Copy, place: StoreDir, progress: dict[str, bytes]) -> Non
     for path, data in progress.items():
         if path != names.CHECKPOINT:
             copy.put(path, data)
-    for name, kind, _ in survey(place.root, names.CONFIG):
+    for name, kind, _ in place.folder.survey(names.CONFIG):
         path = f"{names.CONFIG}/{name}"
         # A broker replaces these files; one that is missing now is about to be there again.
         if kind == "file" and path not in progress:
@@ -243,15 +242,14 @@ def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) 
 
 def _copy_files(copy: Copy, place: StoreDir, path: str, *, deep: bool) -> None:
     """Copy a file, or a directory's files and, if ``deep``, those below."""
-    root = place.root
     parent, _, name = path.rpartition("/")
-    kind = next((k for n, k, _ in survey(root, parent) if n == name), None)
+    kind = next((k for n, k, _ in place.folder.survey(parent) if n == name), None)
     if kind == "file":
         with suppress(FileNotFoundError):
-            copy.take(root, path, path)
+            copy.take(place.folder, path, path)
     elif kind == "directory":
         copy.make_directory(path)
-        for child, its_kind, _ in survey(root, path):
+        for child, its_kind, _ in place.folder.survey(path):
             if deep or its_kind == "file":
                 _copy_files(copy, place, f"{path}/{child}", deep=deep)
 
@@ -272,7 +270,7 @@ def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
         its_data = ledger.without(place, its_path, left.job_id) if is_hidden else done
         copy.put(its_path, its_data)
     for folder in (ledger.LEDGER_FOLDER, stream_groups.GROUPS_FOLDER):
-        for name, kind, _ in survey(place.root, folder):
+        for name, kind, _ in place.folder.survey(folder):
             path = f"{folder}/{name}"
             if kind == "file" and name not in intent.INTENT_FILES and path != its_path:
                 _copy_files(copy, place, path, deep=False)
@@ -284,8 +282,8 @@ def _refuse(store: StoreDir) -> None:
             f"{store.dledger}: a DLedger log is not copied; copy the directory of a stopped broker"
         )
         raise UnsupportedStoreError(store.root, "DLEDGER", reason)
-    for name, kind, _ in survey(store.root, names.CONFIG):
+    for name, kind, _ in store.folder.survey(names.CONFIG):
         path = f"{names.CONFIG}/{name}"
-        if kind == "directory" and any(n == "CURRENT" for n, _, _ in survey(store.root, path)):
+        if kind == "directory" and any(n == "CURRENT" for n, _, _ in store.folder.survey(path)):
             reason = f"{path} is a RocksDB, which cannot be copied while it is open"
             raise UnsupportedStoreError(store.root, "ROCKSDB_CONFIG", reason)

@@ -18,7 +18,8 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import list_names, open_file, survey
+from mqstore.files.base.directory import Directory, descriptor
+from mqstore.files.base.folder import Folder
 from mqstore.files.lock.processes import openers
 from mqstore.format.names import COPY_MARK
 
@@ -62,7 +63,7 @@ class Copy:
         finally:
             self._place.leave()
 
-    def link(self, folder: str, path: str, as_path: str) -> None:
+    def link(self, folder: Folder, path: str, as_path: str) -> None:
         """Take the file ``folder/path`` as it is. Raises FileNotFoundError if it is gone."""
         target = self._make_room(as_path)
         try:
@@ -76,12 +77,12 @@ class Copy:
             return
         self.take(folder, path, as_path)
 
-    def take(self, folder: str, path: str, as_path: str, *, end: int | None = None) -> None:
+    def take(self, folder: Folder, path: str, as_path: str, *, end: int | None = None) -> None:
         """Copy the bytes of ``folder/path`` before ``end`` (all if None); the rest reads as zeros.
 
         The length stays, holes stay holes. Raises FileNotFoundError if it is gone.
         """
-        source = open_file(folder, path)
+        source = descriptor(folder, path)
         try:
             size = os.fstat(source).st_size
             fd = self.create(as_path)
@@ -131,7 +132,7 @@ class Copy:
     def _sync(self) -> None:
         """Make all of it durable; a linked file too, whose bytes a broker may not have synced."""
         for path in self._files:
-            fd = open_file(self._root, path)
+            fd = descriptor(Directory(self._root), path)
             try:
                 durable.fsync(fd)
             finally:
@@ -242,7 +243,7 @@ class _Workplace:
             return "no directory"
         if status.st_uid not in {os.geteuid(), os.stat(self._parent).st_uid}:  # noqa: PTH116
             return f"belongs to user {status.st_uid}, this process is user {os.geteuid()}"
-        found = set(list_names(self._path))
+        found = set(Directory(self._path).names())
         if found and COPY_MARK not in found:
             return f"has no mark of ours ({COPY_MARK}) in it"
         more = found - {COPY_MARK, _COPY_FOLDER}
@@ -253,7 +254,7 @@ class _Workplace:
     def _is_marked(self) -> bool:
         """Tell whether the mark is ours; if it was just being made, it is empty or zeros."""
         try:
-            fd = open_file(self._path, COPY_MARK)
+            fd = descriptor(Directory(self._path), COPY_MARK)
         except FileNotFoundError:
             return True
         try:
@@ -288,7 +289,7 @@ def remove_tree(parent: str, path: str) -> None:
         return
     folders = [path]
     for folder in folders:
-        for name, kind, _ in survey(parent, folder):
+        for name, kind, _ in Directory(parent).survey(folder):
             if kind == "directory":
                 folders.append(f"{folder}/{name}")
             else:

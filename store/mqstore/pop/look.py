@@ -175,8 +175,10 @@ def pop_state(
             pulled=config.pull_offsets(),
             order_info=_chosen(facts.order_info or {}, groups),
             modes=frozenset(pair for pair in facts.modes if groups(pair[1])),
-            kv=_chosen_entries(facts.kv or KvPops(), groups),
+            kv=None if facts.kv is None else _chosen_entries(facts.kv, groups),
             topics={queue.topic for queue in snapshot.queues} | set(source.topic_configs()),
+            is_live=facts.order_info is None,
+            is_buffered=facts.is_buffered,
         )
     )
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.files.base.read_file import RemoteFolder
+from mqstore.files.base.directory import Directory
+from mqstore.files.base.folder import Folder
 from mqstore.files.objects.address import (
     FILE_SYSTEM,
     OBJECT_OPTIONS,
@@ -25,6 +26,7 @@ from mqstore.live.origin.cluster_origin import ClusterBrokers
 from mqstore.live.remoting.address import Address, is_address, parse_address
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options import store_paths
+from mqstore.options.store_paths import expand
 from mqstore.read.at_rest import open_at_rest
 from mqstore.read.capabilities import NO_STREAM
 from mqstore.read.directory import open_origin
@@ -50,21 +52,21 @@ OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode", QUEUES, CACH
 class Places:
     """The paths of a read: directories as typed, clusters, and the topics that addresses name.
 
-    Stores in object stores are among the paths, as RemoteFolders.
+    Stores in object stores are among the paths, as folders that are opened when they are listed.
     """
 
-    paths: tuple[str, ...]
+    paths: tuple[str | Folder, ...]
     clusters: tuple[ClusterSettings, ...] = ()
     topics: tuple[str, ...] = ()
 
-    def roots(self) -> tuple[str, ...]:
-        """Return the stores' roots, directories as absolute paths; looks for those of globs.
+    def roots(self) -> tuple[Folder, ...]:
+        """Return the stores' roots, directories by their absolute paths; looks for those of globs.
 
         Raises as ``store_paths.expand``.
         """
-        found: list[str] = []
+        found: list[Folder] = []
         for path in self.paths:
-            found += (path,) if isinstance(path, RemoteFolder) else store_paths.expand([path])
+            found += [path] if isinstance(path, Folder) else map(Directory, expand([path]))
         return tuple(found)
 
     def check_grows(self) -> None:
@@ -74,8 +76,8 @@ class Places:
     def check_local(self, why: str) -> None:
         """Raise InvalidOptionError with ``why`` for a store that is not in a directory."""
         for path in self.paths:
-            if isinstance(path, RemoteFolder):
-                raise InvalidOptionError("path", path, why)
+            if isinstance(path, Folder):
+                raise InvalidOptionError("path", path.name, why)
 
 
 def is_cluster(path: str) -> bool:
@@ -117,8 +119,8 @@ def places(
     return Places(directories, settings, next(iter(topics), ()))
 
 
-def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Return directories as typed, and stores in object stores as RemoteFolders."""
+def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str | Folder, ...]:
+    """Return directories as typed, and the folders of stores in object stores."""
     remote = [path for path in paths if is_object_store(path)]
     for path in remote:
         meant = store_paths.cluster_meant(path)
@@ -180,10 +182,10 @@ def open_all(
         raise
 
 
-def _open_store(root: str, selection: Selection) -> StoreOrigin:
+def _open_store(root: Folder, selection: Selection) -> StoreOrigin:
     """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
     if selection.by_log:
         return open_by_log(root, selection.commit_log, selection.cache)
-    if isinstance(root, RemoteFolder):
+    if root.is_remote:
         return open_at_rest(root)
     return open_origin(root, selection.commit_log)

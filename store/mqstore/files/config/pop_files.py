@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from mqstore.errors import CorruptConfigError, shown
-from mqstore.files.base.read_file import RemoteFolder
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.rocksdb.pop_entries import has_entries, read_entries
 from mqstore.format import config, names
@@ -67,9 +66,9 @@ def kv_pops(place: StoreDir) -> KvPops | None:
 
     Raises as ``read_entries``.
     """
-    if not has_entries(place.root):
+    if not has_entries(place.folder):
         return KvPops()
-    return None if isinstance(place.root, RemoteFolder) else read_entries(place.root)
+    return None if place.folder.is_remote else read_entries(place.folder)
 
 
 def order_infos(document: Mapping[str, Any]) -> dict[TopicGroup, dict[int, OrderInfo]]:

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from mqstore.files.base import durable
+from mqstore.files.base.directory import descriptor
 from mqstore.files.base.file_sizes import Layout
-from mqstore.files.base.safe_open import open_file
 from mqstore.files.copy_target import Copy
 from mqstore.files.index.index_file import IndexFile, read_slots
 from mqstore.files.log.commit_log import CommitLog
@@ -71,7 +71,7 @@ def _slots_before(file: IndexFile, layout: Layout, count: int) -> Int32s:
 def _write(copy: Copy, file: IndexFile, layout: Layout, parts: tuple[np.void, Int32s, int]) -> None:
     header, slots, count = parts
     fd = copy.create(f"{INDEX}/{file.name}")
-    source = open_file(file.place.root, f"{INDEX}/{file.name}")
+    source = descriptor(file.place.folder, f"{INDEX}/{file.name}")
     try:
         durable.write_at(fd, header.tobytes(), 0)
         durable.write_at(fd, slots.astype(SLOT).tobytes(), HEADER.itemsize)

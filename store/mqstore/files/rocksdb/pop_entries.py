@@ -26,7 +26,7 @@ from contextlib import closing
 from typing import Final
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.files.base.safe_open import list_names
+from mqstore.files.base.folder import Folder
 from mqstore.files.config import bounded_json
 from mqstore.files.rocksdb.database import RocksDatabase
 from mqstore.format.names import KV_STORE, MAX_QUEUE_ID, is_topic
@@ -80,12 +80,12 @@ class _EntryColumns:
         return frozenset((topic, group) for group, topic, _ in self._queues)
 
 
-def has_entries(root: str) -> bool:
+def has_entries(root: Folder) -> bool:
     """Tell whether the store ``root`` has anything in the folder of the KV service."""
-    return bool(list_names(root, KV_STORE))
+    return bool(root.names(KV_STORE))
 
 
-def read_entries(root: str) -> KvPops:
+def read_entries(root: Folder) -> KvPops:
     """Return the messages that groups popped with the KV service and have not acknowledged.
 
     As the database is now: its broker may run. It is opened to be read only. Memory: 40 bytes an
@@ -104,7 +104,7 @@ def read_entries(root: str) -> KvPops:
     return KvPops(found, found.pairs)
 
 
-def _read(root: str) -> Iterator[KvEntry]:
+def _read(root: Folder) -> Iterator[KvEntry]:
     database = RocksDatabase(root, KV_STORE, POP_KV_STORE, _ADVICE, _MOST_LOG_BYTES)
     with closing(database):
         _check_values(database, f"{root}/{KV_STORE}")

@@ -16,12 +16,14 @@ from mqstore.tables import (
     tags,
     traces,
     unacknowledged,
+    verdicts,
     verify,
 )
 from mqstore.tables.table import Table
 
 _IN_ORDER: Final = (
     *backlogs.BACKLOGS,
+    verdicts.VERDICTS,
     *store.OF_QUEUES,
     *groups.OF_GROUPS,
     tags.TAG_COUNTS,

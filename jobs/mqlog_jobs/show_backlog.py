@@ -74,7 +74,7 @@ class BacklogQuery:
         beside: dict[str, Aside] = {}
         if self.topic is not None:
             check_topic(stores, self.topic, consumed=True)
-            items = [item for item in items if item.topic == self.topic]
+            items = [item for item in items if item.is_of(lambda topic, _: topic == self.topic)]
         else:
             halves = pending_halves(stores.sources, found) if reads_halves else None
             beside = asides(found, items, halves)
@@ -207,7 +207,7 @@ def backlog(
     report.check(watching)
 
     def look(console: Console | None) -> pa.Table:
-        with named.opened(query.topic) as stores:
+        with named.opened(query.topic, groups=query.request.groups) as stores:
             items, beside = query.look(stores, reads_halves=watching is None)
             now_ms = time.time_ns() // 1_000_000
         measured = pa.Table.from_batches([measure(items, query.request, now_ms)])

@@ -29,6 +29,7 @@ from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.schema import PROFILES
 from mqstore.derive.log_walk import log_chunks
+from mqstore.files.base.directory import Directory
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.arrays import Recycled
 from mqstore.native.registry import COMPILED, NUMPY, VARIABLE
@@ -87,7 +88,7 @@ def _timed(kind: str, work: Callable[[], int]) -> Timed:
 
 
 def _walk(root: Path) -> int:
-    with CommitLog((str(root / "commitlog"),)) as log:
+    with CommitLog([Directory(str(root / "commitlog"))]) as log:
         return sum(len(chunk.sound_records()) for chunk in log_chunks(log, 0))
 
 

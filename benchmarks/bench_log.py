@@ -21,6 +21,7 @@ from pathlib import Path
 from benchmarks.laid_out import Shape, lay_out
 from benchmarks.rounds import Side, Timed, compare
 from mqstore.derive.log_walk import LogWalk
+from mqstore.files.base.directory import Directory
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.read.directory import open_origin
 from mqstore.read.log_directory import open_by_log
@@ -67,7 +68,7 @@ def _measure(directory: Path, shape: Shape) -> None:
         return plan(open_origin(root).bounds())
 
     def rebuild() -> int:
-        with CommitLog((str(root / "commitlog"),)) as log:
+        with CommitLog([Directory(str(root / "commitlog"))]) as log:
             return LogWalk(log, 0).to_end().count
 
     sides: dict[str, Callable[[], Timed | int]]

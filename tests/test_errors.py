@@ -45,6 +45,8 @@ ALL = {kind for module in MODULES for kind in tree(StoreError, module)}
 EXAMPLES = [
     errors.StoreNotFoundError("/s"),
     errors.NotAStoreError("/s", "no folder commitlog"),
+    errors.NotARepositoryError("/r", "no repository of points"),
+    errors.PointNotFoundError("/r", "7", "it has points from 1 to 3, 3 in all"),
     errors.UnsupportedStoreError("/s", "DLEDGER", "a DLedger log"),
     errors.StoreUnavailableError("s3://b/s", "no such bucket"),
     errors.UnsafePathError("/s/x", "a symbolic link"),

@@ -147,6 +147,7 @@ def cat(
     VIEWS,
     "mqlog find /data/store --key order-4711",
     "mqlog find '/data/brokers/*/store' --key order-4711 --since -1d --json",
+    "mqlog find rocketmq://ns1:9876 --key order-4711 --trace",
     without=("as_csv",),
 )
 def find(
@@ -159,11 +160,24 @@ def find(
     ] = None,
     topic: OneTopic = None,
     since: Since = None,
+    trace: Annotated[
+        bool,
+        typer.Option("--trace", help="Show the life of each message, by what clients traced."),
+    ] = False,
+    trace_topic: Annotated[
+        str | None, typer.Option("--trace-topic", help="With --trace; RMQ_SYS_TRACE_TOPIC.")
+    ] = None,
     on_corrupt: OnCorrupt = "rescue",
 ) -> None:
     """Find all messages with a key or an id, through the index."""
-    from mqlog_jobs import messages
+    from mqlog_jobs import messages, timeline
     from mqlog_jobs.queries import KeyQuery
+    from mqstore.errors import InvalidOptionError
 
     query = KeyQuery(tuple(key or ()), tuple(message_id or ()), topic, since)
+    if trace_topic is not None and not trace:
+        raise InvalidOptionError("--trace-topic", trace_topic, "is for find with --trace")
+    if trace:
+        timeline.show(named, query, trace_topic, as_json=form.as_json)
+        return
     messages.find(named, query, on_corrupt, as_json=form.as_json)

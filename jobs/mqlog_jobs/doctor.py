@@ -44,7 +44,7 @@ def examine(
     yield from installation.examine(spark=spark)
     yield _kernels()
     for root in roots:
-        yield from _store(Path(root), folders)
+        yield from _store(Path(root.name), folders)
     for settings in named.clusters:
         yield from examine_cluster(settings)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mqlog_jobs.option_flags import FLAGS
+from mqstore.backlog.request import named_groups
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
 from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
@@ -91,10 +92,15 @@ class Named:
 
     @contextmanager
     def opened(
-        self, topic: str | Sequence[str] | None = None, *, damaged: bool = False
+        self,
+        topic: str | Sequence[str] | None = None,
+        *,
+        groups: str | None = None,
+        damaged: bool = False,
     ) -> Iterator[OpenStores]:
         """Open them all, and close them afterwards; ``topic`` names what must be readable.
 
+        ``groups`` are those that the option of that name gives.
         ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
         Raises InvalidOptionError, StoreNotFoundError, and what ``tables.places.open_all`` raises.
         """
@@ -104,6 +110,7 @@ class Named:
                 roots=found.roots(),
                 commit_log=self.commit_log,
                 subscribe=(topic,) if isinstance(topic, str) else tuple(topic or ()),
+                groups=tuple(sorted(named_groups(groups))),
                 by_log=self.from_log,
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.
@@ -122,21 +129,21 @@ class Named:
         for path in filter(is_cluster, self.paths if reason else ()):
             expected = f"a cluster has no table {table}: {reason}; give the store's directory"
             raise InvalidOptionError("PLACE", path, expected)
-        own = {**_texts(self.options, self.flag), **texts, "table": table}
+        own = {**option_texts(self.options, self.flag), **texts, "table": table}
         if self.commit_log:
             own["storePathCommitLog"] = json.dumps(self.commit_log)
         if self.from_log:
             own[QUEUES] = BY_LOG_WORD
         return read_options(self.paths, {name.lower(): text for name, text in own.items()})
 
-    def directories(self, why: str) -> tuple[str, ...]:
+    def directories(self, why: str) -> Places:
         """Return the directories; raises InvalidOptionError with ``why`` for a cluster."""
         for path in filter(is_cluster, self.paths):
             raise InvalidOptionError("STORE", path, why)
         if self.commit_log and len(self.paths) > 1:
             expected = "is for one directory: name stores one by one"
             raise InvalidOptionError(_COMMIT_LOG, ", ".join(self.commit_log), expected)
-        return self.places().roots()
+        return self.places()
 
     def places(self) -> Places:
         """Return the directories and the clusters that are named; connects to nothing.
@@ -151,7 +158,7 @@ class Named:
         if self.from_log and len(clusters) == len(self.paths):
             expected = "is for the directory of a store: a cluster's brokers read their own queues"
             raise InvalidOptionError(_FROM_LOG, ", ".join(clusters), expected)
-        found = places(self.paths, _texts(self.options, self.flag))
+        found = places(self.paths, option_texts(self.options, self.flag))
         if found.topics:
             expected = "must be the cluster alone: give its topic as an argument, or by --topic"
             raise InvalidOptionError("PLACE", clusters[0], expected)
@@ -235,7 +242,7 @@ def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
     return UnknownTopicError(f"{shown(topic)}: no such topic; {advice}")
 
 
-def _texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
+def option_texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
     """Return the options by name; raises InvalidOptionError for one that is none, and secrets."""
     declared = (*LIVE.values(), *OBJECTS.values())
     names = {option.name.lower(): option.name for option in declared}

@@ -1,4 +1,4 @@
-"""The commands of ``mqlog`` that say how long messages take."""
+"""The commands of ``mqlog`` that say how long messages take, and why groups are behind."""
 
 # ruff: noqa: PLC0415, PLR0913
 
@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mqlog_jobs.app import VIEWS
-from mqlog_jobs.parameters import Groups, OnCorrupt, Since, Topic, Until
+from mqlog_jobs.parameters import (
+    Groups,
+    OnCorrupt,
+    Since,
+    Subscriptions,
+    SystemGroups,
+    Topic,
+    Until,
+)
 from mqlog_jobs.place_command import place_command
 
 if TYPE_CHECKING:
@@ -52,3 +60,40 @@ def latency(
         "onCorrupt": on_corrupt,
     }
     show_table(named, form, TableQuery("latency", options))
+
+
+@place_command(
+    VIEWS,
+    "mqlog why rocketmq://ns1:9876 -g CG_SHOP --look-again 15s",
+    "mqlog why /data/store -g CG_SHOP --subscription 'paid || sent' --json",
+)
+def why(
+    named: "Named",
+    form: "Form",
+    *,
+    groups: Groups = None,
+    topic: Topic = None,
+    subscription: Subscriptions = None,
+    look_again: Annotated[
+        str | None,
+        typer.Option(
+            "--look-again",
+            metavar="TIME",
+            help="Wait so long, look at the offsets again, and compare: 15s. Members of a group "
+            "commit every five seconds.",
+        ),
+    ] = None,
+    system: SystemGroups = False,
+) -> None:
+    """Say why consumer groups are behind, with the numbers that show it; nothing if none does."""
+    from mqlog_jobs.show_backlog import subscriptions_of
+    from mqlog_jobs.verdict_view import show_verdicts
+
+    expressions = subscriptions_of(groups, subscription or ())
+    options = {
+        "subscribe": None if topic is None else json.dumps([topic]),
+        "groups": groups,
+        "subscriptions": json.dumps(expressions) if expressions else None,
+        "lookAgain": look_again,
+    }
+    show_verdicts(named, form, options, system=system)

@@ -3,6 +3,8 @@
 StoreError
 ├── StoreNotFoundError        the directory is missing, or is not a directory
 ├── NotAStoreError            a directory that has no RocketMQ store
+├── NotARepositoryError       a directory or folder that is no repository of points
+├── PointNotFoundError        a point that a repository does not have
 ├── UnsupportedStoreError     a store of a flavour that mqlog does not read or does not write
 │   └── UnsupportedTopicError a topic that a broker does not give as records
 ├── StoreUnavailableError     an object store that refuses, fails or does not answer
@@ -143,6 +145,25 @@ class NotAStoreError(StoreError):
     condition = "MQLOG_NOT_A_STORE"
     text = "{path}: {reason!s}"
     path: str
+    reason: str
+
+
+class NotARepositoryError(StoreError):
+    """The directory, or folder of an object store, holds no repository of points."""
+
+    condition = "MQLOG_NOT_A_REPOSITORY"
+    text = "{path}: {reason!s}"
+    path: str
+    reason: str
+
+
+class PointNotFoundError(StoreError):
+    """The repository has no such point. ``wanted`` is its number or time as typed."""
+
+    condition = "MQLOG_POINT_NOT_FOUND"
+    text = "{path}: no point {wanted}: {reason!s}"
+    path: str
+    wanted: str
     reason: str
 
 

@@ -12,6 +12,7 @@ from mqstore.backlog import (
     measure,
     plan,
 )
+from mqstore.backlog.schema import POP_COUNTS
 from mqstore.format.hashing import java_hash
 from mqstore.read.directory import take
 from support import oracle, strategies
@@ -106,6 +107,8 @@ def _brute_queue(
             "asOf": AS_OF_MS * 1000,
             "expressionType": None if expression is None else "TAG",
             "consumers": None,
+            "mode": "PULL",
+            **dict.fromkeys(POP_COUNTS),
         }
 
 

@@ -123,7 +123,7 @@ def test_a_request_that_means_nothing_is_refused(fields: dict[str, Any], said: s
 
 
 def _items(counts: dict[int, int], groups: int) -> list[BacklogItem]:
-    item = BacklogItem(StoreOrigin("/r", ("/r/commitlog",)), "b", "g", "T", 0, 0, 0, 0)
+    item = BacklogItem(StoreOrigin.at("/r"), "b", "g", "T", 0, 0, 0, 0)
     return [
         replace(item, group=f"g{group}", queue_id=queue_id, high=high)
         for group in range(groups)
@@ -176,6 +176,6 @@ def test_a_thousand_groups_of_a_queue_travel_in_thirty_bytes_each() -> None:
 
 
 def test_a_store_that_a_task_cannot_see_is_a_named_error(tmp_path: Path) -> None:
-    item = replace(_items({0: 1}, groups=1)[0], origin=StoreOrigin(str(tmp_path / "none"), ()))
+    item = replace(_items({0: 1}, groups=1)[0], origin=StoreOrigin.at(tmp_path / "none"))
     with pytest.raises(StoreNotFoundError, match="no such directory"):
         measure([item], BacklogRequest(), AS_OF_MS)

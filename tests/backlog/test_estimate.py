@@ -80,7 +80,7 @@ def queue_estimate(queue: Queue, tag: str, start: int, end: int) -> int:
 
 
 def matches(units: ConsumeQueue, wanted: TagFilter) -> Matches:
-    store = Store(StoreDir(units.place.root, ()))
+    store = Store(StoreDir(units.place.folder, ()))
     return Matches(StoreRecords(store), (units.topic, units.queue_id), wanted)
 
 

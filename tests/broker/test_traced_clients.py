@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from broker.harness import FAST_DELAYS, Cluster
-from pyspark_mqlog.batch_reader import plan_read
+from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.schema import read_schema
 from support.expectations import rows
 
 pytestmark = pytest.mark.broker

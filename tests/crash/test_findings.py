@@ -373,9 +373,10 @@ SHRINKING = """
 import os, sys
 import numpy as np
 from mqstore.errors import CorruptStoreError
+from mqstore.files.base.directory import Directory
 from mqstore.files.log.commit_log import CommitLog
 root, mode = sys.argv[1:]
-with CommitLog([root + "/commitlog"], mode) as log:
+with CommitLog([Directory(root + "/commitlog")], mode) as log:
     first, last = np.array([0]), np.array([8000])
     bytes(log.gather(first, np.array([100])).buffer[:100])
     path = log.files.files[0].name

@@ -18,6 +18,7 @@ from mqstore.derive.records import (
     record_sizes,
     verify,
 )
+from mqstore.files.base.directory import Directory
 from mqstore.files.log.commit_log import CommitLog
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
@@ -45,7 +46,7 @@ def positions(
 
 
 def opened(laid: Laid) -> CommitLog:
-    return CommitLog([str(laid.root / "commitlog")])
+    return CommitLog([Directory(str(laid.root / "commitlog"))])
 
 
 def overwrite(laid: Laid, position: int, data: bytes) -> None:

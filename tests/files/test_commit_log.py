@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.files.base.directory import Directory
 from mqstore.files.log.commit_log import CommitLog
 from support import oracle, strategies
 from support.oracle import Message
@@ -17,7 +18,7 @@ MODES = pytest.mark.parametrize("mode", ["pread", "mmap"])
 
 
 def opened(root: Path, mode: str = "pread") -> CommitLog:
-    return CommitLog([str(root / "commitlog")], mode)
+    return CommitLog([Directory(str(root / "commitlog"))], mode)
 
 
 def gathered(log: CommitLog, places: list[int], sizes: list[int]) -> list[bytes]:

@@ -127,7 +127,7 @@ def test_what_root_makes_belongs_to_the_owner_of_its_directory(tmp_path: Path) -
 
 def test_a_new_file_appears_whole_and_can_be_taken_back(tmp_path: Path) -> None:
     undo = Undo()
-    writer = StoreWriter(StoreDir(str(tmp_path), ()), str(tmp_path / "new"), SIZES, undo)
+    writer = StoreWriter(StoreDir.at(tmp_path), str(tmp_path / "new"), SIZES, undo)
     writer.make_directories("new")
     writer.make_directories("a/b")
     new = NewFile(writer, 100)
@@ -145,7 +145,7 @@ def test_a_new_file_appears_whole_and_can_be_taken_back(tmp_path: Path) -> None:
 
 def test_a_file_of_somebody_else_is_not_taken_back(tmp_path: Path) -> None:
     undo = Undo()
-    writer = StoreWriter(StoreDir(str(tmp_path), ()), str(tmp_path / "new"), SIZES, undo)
+    writer = StoreWriter(StoreDir.at(tmp_path), str(tmp_path / "new"), SIZES, undo)
     writer.make_directories("new")
     target = tmp_path / "0"
     target.write_bytes(b"theirs")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import NotAStoreError, UnsafePathError
+from mqstore.files.base.directory import Directory
 from mqstore.files.base.store_dir import open_dir
 from mqstore.files.copy_target import Copy
 from support.oracle import Message
@@ -31,7 +32,7 @@ def test_a_commit_log_that_is_a_link_is_told_the_two_ways_to_name_it(tmp_path: P
         "storePathCommitLog (with the command mqlog: --commit-log); to write to it, mount that "
         "folder there (mount --bind)"
     )
-    assert open_dir(laid.root, (str(elsewhere),)).commit_log == (str(elsewhere),)
+    assert open_dir(laid.root, (str(elsewhere),)).commit_log == (Directory(str(elsewhere)),)
 
 
 def told(path: Path) -> str:

@@ -439,3 +439,20 @@ def test_latency_shows_the_stages_of_each_group(run: Run, tmp_path: Path) -> Non
 
 def test_latency_says_that_no_delivery_is_traced(run: Run, golden_550: Path) -> None:
     assert "no delivery of these messages is traced" in run("latency", golden_550).out
+
+
+def test_why_names_the_fault_what_shows_it_and_what_to_run(run: Run, store: MakeStore) -> None:
+    messages = [
+        Message(topic="T", queue_id=queue, store_timestamp_ms=1_700_000_000_000 + minute * 60_000)
+        for minute in range(5)
+        for queue in range(2)
+    ]
+    offsets = {("T", "g"): {0: 5, 1: 1}, ("T", "even"): {0: 5, 1: 5}}
+    root = store(messages, Layout(commit_log_bytes=1 << 16, group_offsets=offsets)).root
+    shown = run("why", root).out
+    assert "STUCK_QUEUE  T/1 of broker-1" in shown
+    assert f"mqlog cat {root} T/1@1 -n 1" in shown
+    (row,) = run("why", root, "-g", "g", "-t", "T", "--json").rows
+    assert (row["verdict"], row["queueId"]) == ("STUCK_QUEUE", 1)
+    assert json.loads(str(row["numbers"]))["lag"] == 4
+    assert run("why", root, "-g", "even").out.startswith("no verdict")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mqstore.derive import log_sections
 from mqstore.derive.log_sections import FileWalk, Section
+from mqstore.files.base.directory import Directory
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.native.registry import COMPILED
 from mqstore.native.walk import UnitsKernel
@@ -46,7 +47,7 @@ def by_queue(section: Section) -> dict[Any, list[Any]]:
 def walked(laid: Laid, most: int = 1 << 16) -> list[Any]:
     """All units of each file, and how its walk ended."""
     found: list[Any] = []
-    with CommitLog((str(laid.root / "commitlog"),)) as log:
+    with CommitLog([Directory(str(laid.root / "commitlog"))]) as log:
         for file in log.files.files:
             walk = FileWalk(log, file)
             found += [by_queue(section) for section in walk.sections(most) if section.queues]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqstore.files.base.directory import Directory
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.read.heads import NO_TIMESTAMP, read_columns, store_timestamps, tags_of
 from support import strategies
@@ -51,7 +52,7 @@ def test_heads_are_what_the_oracle_reads_in_any_order(
     laid = lay_out(tmp_path_factory.mktemp("store"), *made)
     places, sizes = _places(laid)
     order = np.array(data.draw(st.permutations(range(len(places)))), np.intp)
-    with CommitLog([str(laid.root / "commitlog")]) as log:
+    with CommitLog([Directory(str(laid.root / "commitlog"))]) as log:
         times = store_timestamps(log, places[order], sizes[order])
         found = list(read_columns(log, places[order], sizes[order], tags_of))
     assert times.tolist() == [laid.messages[i].store_timestamp_ms for i in order]
@@ -78,7 +79,7 @@ def test_no_byte_and_no_unit_is_trusted(
     pairs += [(m.physical_offset, m.size) for m in laid.messages]
     places = np.array([place for place, _ in pairs], np.int64)
     sizes = np.array([size for _, size in pairs], np.int64)
-    with CommitLog([str(laid.root / "commitlog")]) as log:
+    with CommitLog([Directory(str(laid.root / "commitlog"))]) as log:
         assert len(store_timestamps(log, places, sizes)) == len(pairs)
         for rows, column in read_columns(log, places, sizes, tags_of):
             column.validate(full=True)
@@ -87,5 +88,5 @@ def test_no_byte_and_no_unit_is_trusted(
 
 def test_a_time_that_no_calendar_has_is_none(tmp_path: Path) -> None:
     laid = lay_out(tmp_path, [Message(store_timestamp_ms=time) for time in (5, 2**62)])
-    with CommitLog([str(tmp_path / "commitlog")]) as log:
+    with CommitLog([Directory(str(tmp_path / "commitlog"))]) as log:
         assert store_timestamps(log, *_places(laid)).tolist() == [5, NO_TIMESTAMP]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.codec.decode import QueuePositions
+from mqstore.files.base.directory import Directory
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.names import mapped_file_name
 from mqstore.read.units import UnitBatch, in_log_order, join
@@ -24,7 +25,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommitLog]:
     folder = tmp_path_factory.mktemp("commitlog")
     (folder / mapped_file_name(0)).touch()
     os.truncate(folder / mapped_file_name(0), LOG_BYTES)
-    with CommitLog([str(folder)]) as found:
+    with CommitLog([Directory(str(folder))]) as found:
         yield found
 
 

@@ -55,7 +55,7 @@ def peaks() -> Iterator[list[int]]:
 def test_a_scan_holds_a_few_batches_at_most(
     large: Path, profile: str, mode: str, batch_bytes: int
 ) -> None:
-    slices = [QueueSlice(StoreOrigin(str(large), (f"{large}/commitlog",)), "b", "T", 0, 0, COUNT)]
+    slices = [QueueSlice(StoreOrigin.at(large), "b", "T", 0, 0, COUNT)]
     settings = ScanSettings(columns=PROFILES[profile], read_mode=mode, batch_bytes=batch_bytes)
     next(scan(slices, settings))  # what is imported and cached at first use is no batch's
     with peaks() as found:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
+from mqstore.files.base.directory import Directory
 from mqstore.read.directory import take
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.source import QueueSlice, Weighed, slices_of
@@ -21,9 +22,7 @@ MIB = 1 << 20
 
 
 def piece(queue_id: int, start: int, sizes: list[int]) -> Weighed:
-    of = QueueSlice(
-        StoreOrigin("/s", ("/s/commitlog",)), "b", "T", queue_id, start, start + len(sizes)
-    )
+    of = QueueSlice(StoreOrigin.at("/s"), "b", "T", queue_id, start, start + len(sizes))
     grown = np.concatenate(([0], np.cumsum(np.array(sizes, np.int64)))).astype(np.int64)
     return Weighed(of, np.arange(start, of.end + 1), grown, 1000 * queue_id + grown)
 
@@ -149,7 +148,7 @@ def test_small_queues_beside_large_ones_stay_whole() -> None:
 
 def test_a_slice_weighs_what_its_records_do(store: MakeStore) -> None:
     laid = store([Message(body=bytes(i)) for i in range(50)])
-    (weighed,) = weigh([QueueSlice(StoreOrigin(str(laid.root), ()), "b", "T", 0, 10, 45)])
+    (weighed,) = weigh([QueueSlice(StoreOrigin.at(laid.root), "b", "T", 0, 10, 45)])
     assert weighed.total == sum(m.size for m in laid.messages[10:45])
     assert list(weighed.edges[[0, -1]]) == [10, 45]
     assert all(b > a for a, b in itertools.pairwise(weighed.bytes))
@@ -190,7 +189,12 @@ def test_weighing_does_not_read_the_commit_log(
 ) -> None:
     laid = store([Message() for _ in range(20)])
     of = QueueSlice(
-        StoreOrigin(str(laid.root), (str(tmp_path / "gone"),)), "b", "T", 0, missing, 20
+        StoreOrigin(Directory(str(laid.root)), (Directory(str(tmp_path / "gone")),)),
+        "b",
+        "T",
+        0,
+        missing,
+        20,
     )
     assert weigh([of])[0].total == sum(m.size for m in laid.messages[missing:])
 
@@ -200,9 +204,7 @@ def test_a_lost_consume_queue_file_weighs_nothing_where_damage_is_passed_over(
 ) -> None:
     laid = lay_out(tmp_path / "store", [Message() for _ in range(80)])
     laid.unit_of(("T", 0), 40)[0].unlink()
-    of = QueueSlice(
-        StoreOrigin(str(laid.root), (str(laid.root / "commitlog"),)), "b", "T", 0, 0, 80
-    )
+    of = QueueSlice(StoreOrigin.at(laid.root), "b", "T", 0, 0, 80)
     with pytest.raises(CorruptStoreError, match="missing or cut short"):
         weigh([of])
     assert weigh([of], strict=False)[0].total == sum(m.size for m in laid.messages) * 64 // 80

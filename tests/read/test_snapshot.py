@@ -15,6 +15,7 @@ from mqstore.errors import (
     StoreNotFoundError,
     UnsupportedStoreError,
 )
+from mqstore.files.base.directory import Directory
 from mqstore.read.directory import take
 from mqstore.read.source import Snapshot
 from support import goldens, oracle, strategies
@@ -290,7 +291,7 @@ def test_the_files_of_several_folders_are_one_log(tmp_path: Path) -> None:
         path.rename(folders[number % 2] / path.name)
     snapshot = take(laid.root, commit_log=[str(folder) for folder in folders])
     assert bounds(snapshot) == {("T", 0): (0, 12)}
-    assert snapshot.origin.commit_log == tuple(map(str, folders))
+    assert snapshot.origin.commit_log == tuple(Directory(str(folder)) for folder in folders)
 
 
 def test_a_commit_log_folder_that_is_not_there_is_told(store: MakeStore) -> None:

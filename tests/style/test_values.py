@@ -21,7 +21,7 @@ CROSSING = {
     "mqstore.write.stage.settings": {"WriteSettings"},
     "mqstore.deliver.job": {"SendJob", "SendReport"},
     "mqstore.deliver.settings": {"SendSettings"},
-    "mqstore.backlog.plan": {"BacklogItem", "PackedItems"},
+    "mqstore.backlog.items": {"BacklogItem", "PackedItems"},
     "mqstore.backlog.request": {"BacklogRequest"},
 }
 

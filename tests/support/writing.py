@@ -36,7 +36,7 @@ def writer_of(root: Path, sizes: FileSizes = SIZES, undo: Undo | None = None) ->
     """Return a writer of a store that nobody has locked, with a folder for new files."""
     temp_dir = root / ".mqlog" / "tmp" / "test"
     temp_dir.mkdir(parents=True, exist_ok=True)
-    place = StoreDir(str(root), (str(root / "commitlog"),))
+    place = StoreDir.at(root)
     return StoreWriter(place, str(temp_dir), sizes, undo or Undo.ended())
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 from numpy.typing import NDArray
 
-from mqstore.files.base import mapped_file_queue
-from mqstore.files.base.read_file import Entry
+from mqstore.files.base.folder import Folder
+from mqstore.files.base.mapped_file_queue import MappedFileQueue
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.read import heads
 from mqstore.read.directory import take
@@ -174,15 +175,16 @@ def test_the_files_of_a_queue_are_listed_once(
     laid = store([Message(topic=t, body=bytes(n)) for t in "AB" for n in range(30)])
     snapshot, listed = take(laid.root), []
     snapshot = replace(snapshot, queues=tuple(replace(q, weight=None) for q in snapshot.queues))
-    act = mapped_file_queue.list_directory
+    act = MappedFileQueue.list
 
-    def list_and_note(root: str, path: str = "") -> list[Entry]:
-        listed.append(path)
-        return act(root, path)
+    def list_and_note(folders: Iterable[Folder]) -> MappedFileQueue:
+        opened = list(folders)
+        listed.extend(folder.name.removeprefix(f"{laid.root}/") for folder in opened)
+        return act(opened)
 
-    monkeypatch.setattr(mapped_file_queue, "list_directory", list_and_note)
+    monkeypatch.setattr(MappedFileQueue, "list", list_and_note)
     assert [row["messageCount"] for row in rows(store_tables.queues(snapshot))] == [30, 30]
-    assert sorted(listed) == ["", "consumequeue/A/0", "consumequeue/B/0"]
+    assert sorted(listed) == ["commitlog", "consumequeue/A/0", "consumequeue/B/0"]
 
 
 def test_times_of_a_queue_with_a_hole_are_those_of_its_ends(tmp_path: Path) -> None:

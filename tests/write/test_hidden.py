@@ -11,12 +11,12 @@ import pytest
 
 from mqstore.errors import NoSpaceError
 from mqstore.files.base import durable
+from mqstore.files.base.directory import Directory
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.txn import intent
 from mqstore.files.txn.intent import CommitFence
-from mqstore.read import snapshot
 from mqstore.read.directory import take
 from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
@@ -62,14 +62,14 @@ def test_the_first_commit_of_a_store_during_a_look_is_no_loss_of_its_queues(
     """The queues are listed before it, the log after it: messages without a queue."""
     for folder in ("commitlog", "consumequeue"):
         (tmp_path / "s" / folder).mkdir(parents=True)
-    list_bounds = snapshot.each
+    list_bounds = Directory.each
 
     def each(*args: Any) -> Any:
         found = list_bounds(*args)
         append(tmp_path / "s", rows(8), **{**SMALL, "create_store": False})
         return found
 
-    monkeypatch.setattr(snapshot, "each", each)
+    monkeypatch.setattr(Directory, "each", each)
     assert take(str(tmp_path / "s")).queues == ()
     monkeypatch.undo()
     assert sum(q.high - q.low for q in take(str(tmp_path / "s")).queues) == 8

@@ -8,8 +8,9 @@ puts what RocketMQ's own tools would print beside it.
 from mqstore.backlog.compare import COLUMNS as COMPARE_COLUMNS
 from mqstore.backlog.compare import SCHEMA as COMPARE_SCHEMA
 from mqstore.backlog.compare import Listed, compare
+from mqstore.backlog.items import BacklogItem, PackedItems
 from mqstore.backlog.measure import measure, measure_in_batches
-from mqstore.backlog.plan import BacklogItem, PackedItems, check_groups, plan, plan_all, split
+from mqstore.backlog.plan import check_groups, plan, plan_all, split
 from mqstore.backlog.request import LAG_MODES, BacklogRequest
 from mqstore.backlog.schema import COLUMNS, SCHEMA
 

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.backlog.estimate import Estimate, Matches, estimate
+from mqstore.backlog.items import BacklogItem
 from mqstore.backlog.measure import measure
-from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import EXACT, BacklogRequest
 from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, SQL92, TOPIC_GONE
 from mqstore.backlog.schema import COLUMNS as BACKLOG_COLUMNS

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqstore.backlog.items import BacklogItem
 from mqstore.backlog.keys import (
     Classifier,
     EveryMessage,
@@ -26,7 +27,7 @@ from mqstore.backlog.keys import (
     Wanted,
     classify,
 )
-from mqstore.backlog.plan import BacklogItem
+from mqstore.backlog.open_messages import OpenMessages
 from mqstore.backlog.request import HASH, BacklogRequest
 from mqstore.backlog.standing import Standing
 from mqstore.backlog.tally import NONE, Tally
@@ -65,6 +66,7 @@ class Amounts:
     bytes_matching: Int64s
     first: Int64s
     tags: Sequence[str | None]
+    by_tag: bool = False
 
 
 class QueueCount:
@@ -81,6 +83,7 @@ class QueueCount:
         start, last = self.standing.start, self.standing.last_consumed
         self._tally = Tally(np.unique(start[start < self.standing.high]))
         self._consumed = np.unique(last[last >= 0])
+        self.open = OpenMessages.of(items)
         self._classifier = self._classify()
 
     @property
@@ -125,6 +128,25 @@ class QueueCount:
         self._tally.add_some(units, keys, self._classifier.count)
         self._check_room()
 
+    def add_open(self, units: UnitBatch, keys: NDArray[np.intp]) -> None:
+        """Count open messages before all starts; ``keys[i]`` is the key of unit i."""
+        self._tally.widen(self._classifier.count)
+        self._tally.note_all(units)
+        self.open.add(units, keys)
+        self._check_room()
+
+    def add_open_some(self, units: UnitBatch, column: pa.Array) -> None:
+        """As ``add_some``, of open messages: count those of ``units`` that are."""
+        assert isinstance(self._classifier, TagStrings | SqlVerdicts)
+        rows = np.flatnonzero(np.isin(units.positions.queue_offsets, self.open.places))
+        self.open.add(units.take(rows), self._classifier.keys_of(column.take(pa.array(rows))))
+        self._check_room()
+
+    def fill_open(self, sizes: Sequence[int]) -> None:
+        """Count the open messages that were not added; ``sizes`` are those of their runs."""
+        self.open.fill(sizes)
+        self._tally.note_places(self.open.places)
+
     def fill(self, size: int) -> None:
         """Count the messages of ``span`` that were not added; all of it has about that size."""
         self._tally.fill(self.items[0].high, size)
@@ -146,14 +168,15 @@ class QueueCount:
     def edges(self) -> UnitBatch:
         """Return the units whose times the rows have, once all is counted."""
         self._tally.accumulate()
-        first = self._tally.first.ravel() if self.request.by_tag else self._by_item.first
+        self._tally.widen(self._classifier.count)
         item = self.items[0]
         name = item.topic, item.queue_id, item.broker_name
-        return units_at(name, *self._tally.noted(np.concatenate((first, self._consumed))))
+        wanted = np.concatenate((self.amounts().first, self._consumed))
+        return units_at(name, *self._tally.noted(wanted))
 
     def amounts(self) -> Amounts:
-        """Return what is behind each item's start, after ``edges``."""
-        return self._by_tag() if self.request.by_tag else self._by_item
+        """Return what is behind each item's start, and open before it, after ``edges``."""
+        return self._by_tag if self.request.by_tag else self._by_item
 
     def _classify(self) -> Classifier:
         topic = self.items[0].topic
@@ -169,7 +192,7 @@ class QueueCount:
         if self.request.lag_mode == HASH:
             return TagHashes(topic, wanted)
         filtered = [self._filters[item.expression] is not None for item in self.items]
-        since = int(self.standing.start[filtered].min())
+        since = min(int(self.standing.start[filtered].min()), self.open.first)
         return TagStrings(topic, wanted, since=since)
 
     def _passes(self, expression: _Expression) -> Mask:
@@ -182,7 +205,7 @@ class QueueCount:
     @cached_property
     def _by_item(self) -> Amounts:
         """Return one row for each item."""
-        tally, lag = self._tally, self.standing.lag
+        tally, lag = self._tally, self.standing.ahead
         sizes, matching, matching_sizes = np.zeros((3, len(lag)), np.int64)
         first = np.full(len(lag), NONE)
         numbers = {expression: number for number, expression in enumerate(self._filters)}
@@ -200,9 +223,14 @@ class QueueCount:
             matching_sizes[chosen] = tally.bytes[rows][:, passes].sum(axis=1)[inverse]
             found = tally.first[rows][:, passes].min(axis=1, initial=NONE)
             first[chosen] = found[inverse]
+            if len(self.open.places):
+                found = sizes, matching, matching_sizes, first
+                self.open.add_to(np.flatnonzero(asked == number), None if every else passes, found)
+        lag = self.standing.lag
         item, none = np.arange(len(lag)), [None] * len(lag)
         return Amounts(item, lag, sizes, matching, matching_sizes, first, none)
 
+    @cached_property
     def _by_tag(self) -> Amounts:
         """Return a row for each tag behind each item's start, or one where there is none."""
         tally, lag = self._tally, self.standing.lag.tolist()
@@ -218,16 +246,28 @@ class QueueCount:
                 rows.append((number, 0, 0, 0, 0, NONE))
                 tags.append(None)
                 continue
-            counts = tally.counts[start].copy()
+            counts, sizes, first = self._behind(number, start)
             counts[0] += lag[number] - counts.sum()  # Units of a missing file have no tag.
             keys = sorted(np.flatnonzero(counts).tolist(), key=lambda k: _none_last(names[k]))
-            of_key = counts.tolist(), tally.bytes[start].tolist(), tally.first[start].tolist()
+            of_key = counts.tolist(), sizes.tolist(), first.tolist()
             passed = passes[item.expression]
             for tag, of_tag in groupby(keys, lambda k: names[k]):
                 rows.append((number, *_summed(of_key, list(of_tag), passed)))
                 tags.append(tag)
         found = np.array(rows, np.int64).reshape(-1, 6).T
-        return Amounts(found[0], found[1], found[2], found[3], found[4], found[5], tags)
+        numbers, *sums = found
+        return Amounts(numbers, sums[0], sums[1], sums[2], sums[3], sums[4], tags, by_tag=True)
+
+    def _behind(self, number: int, start: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Return messages, bytes and the first of an item by key; ``start`` is its segment."""
+        tally = self._tally
+        if start < len(tally.starts):
+            found = tally.counts[start].copy(), tally.bytes[start].copy(), tally.first[start].copy()
+        else:
+            zeros = np.zeros(tally.counts.shape[1], np.int64)
+            found = zeros, zeros.copy(), np.full_like(zeros, NONE)
+        self.open.add_by_key(number, found)
+        return found
 
 
 def _summed(
@@ -259,6 +299,10 @@ def count(source: RecordSource, queues: Sequence[QueueCount]) -> None:
     if len(queues) == 1:
         most = CHUNK_UNITS
     lanes = [(queue, queue.units(source, most)) for queue in queues]
+    for queue in queues:
+        for units in queue.open.units(source, queue.items[0], most):
+            (found,) = classify(source, [(queue.classifier, units)])
+            queue.add_open(units, found)
     while lanes:
         read = [(queue, lane, next(lane, None)) for queue, lane in lanes]
         held = [(queue, lane, units) for queue, lane, units in read if units is not None]

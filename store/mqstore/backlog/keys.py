@@ -167,7 +167,7 @@ class TagStrings:
         """Return the rows whose hash may be one of ``wanted``; all without."""
         readable = units.sizes > 0
         if self.wanted is not None:
-            readable[: max(0, self.since - units.start)] = False
+            readable &= units.positions.queue_offsets >= self.since
             readable &= self.wanted.may_match(self._topic, units.tags_codes)
         return np.flatnonzero(readable)
 

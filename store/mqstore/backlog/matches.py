@@ -7,7 +7,9 @@ Bytes of messages that are not asked for are an estimate; numbers of messages ar
 Reference: DefaultMessageFilter#isMatchedByConsumeQueue (hash), PullAPIWrapper#processPullResult.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
 
 from mqstore.backlog.count import QueueCount, TooManyTagsError, fits
 from mqstore.backlog.keys import SqlVerdicts, TagStrings
@@ -16,6 +18,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.read.queues import QueueRange
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, RecordSource, records_of
+from mqstore.read.units import UnitBatch
 
 
 def count_matches(source: RecordSource, queues: Sequence[QueueCount]) -> None:
@@ -36,17 +39,39 @@ def count_matches(source: RecordSource, queues: Sequence[QueueCount]) -> None:
                     raise TooManyTagsError
         queue.fill(size)
     for queue in queues:
+        if len(queue.open.places):
+            _count_open(source, queue)
         queue.note_consumed()
+
+
+def _count_open(source: RecordSource, queue: QueueCount) -> None:
+    """Count the open messages of a POP group, which have holes between them."""
+    item, classifier = queue.items[0], queue.classifier
+    ranges = [((item.topic, item.queue_id), *run) for run in queue.open.runs()]
+    for name, start, end in ranges:
+        if isinstance(classifier, SqlVerdicts):
+            for units, properties in _with_properties(source, queue, (name, start, end)):
+                queue.add_open_some(units, properties)
+        elif isinstance(classifier, TagStrings):
+            for units, tags in source.tagged((name, start, end), classifier.wanted):
+                queue.add_open_some(units, tags)
+    queue.fill_open(source.sizes(ranges))
 
 
 def _count_by_sql(source: RecordSource, queue: QueueCount, span: QueueRange) -> None:
     """Read all records of ``span``; what is broken or expires meanwhile passes nothing."""
+    for units, properties in _with_properties(source, queue, span):
+        queue.add_some(units, properties)
+
+
+def _with_properties(
+    source: RecordSource, queue: QueueCount, span: QueueRange
+) -> Iterator[tuple[UnitBatch, pa.MapArray]]:
     item, (name, start, end) = queue.items[0], span
     piece = QueueSlice(item.origin, item.broker_name, *name, start, end)
     settings = ScanSettings(columns=("properties",), fail_on_data_loss=False)
     for units, records in records_of(source, [piece], settings, _ignored):
-        properties = PropertyBlocks.of(records.headers).as_map()
-        queue.add_some(units.take(records.rows), properties)
+        yield units.take(records.rows), PropertyBlocks.of(records.headers).as_map()
 
 
 def _ignored(_: CorruptStoreError) -> None:

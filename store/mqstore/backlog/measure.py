@@ -21,9 +21,9 @@ from mqstore.backlog.count import (
     edge_times,
     fits,
 )
+from mqstore.backlog.items import BacklogItem
 from mqstore.backlog.keys import TagHashes
 from mqstore.backlog.matches import count_matches
-from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import BacklogRequest
 from mqstore.backlog.rows import rows
 from mqstore.backlog.schema import SCHEMA

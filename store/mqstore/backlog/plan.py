@@ -16,15 +16,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-import numpy as np
-
+from mqstore.backlog.items import BacklogItem, broker_filter
 from mqstore.backlog.request import (
     ANY_TOPIC,
-    EXACT,
-    OFFSET,
     BacklogRequest,
     group_names,
     group_pattern,
@@ -41,73 +37,19 @@ from mqstore.errors import (
     shown,
 )
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
-from mqstore.format.arrays import Int32s, Int64s, Mask, Span
+from mqstore.format.arrays import Span
 from mqstore.options.grammar import Sql92
+from mqstore.pop.look import pop_state
+from mqstore.pop.state import PULL, PopState
 from mqstore.read.broker_state import BrokerState, ConnectedGroup, note_left_out
 from mqstore.read.capabilities import unreadable
 from mqstore.read.selection import unknown
-from mqstore.read.source import BoundsSource, Origin, Snapshot
-from mqstore.read.sql.filter import SqlFilter, parse_sql
-from mqstore.read.tags import TagFilter, parse_tags
+from mqstore.read.source import BoundsSource, Snapshot
 
 _LOG = logging.getLogger(__name__)
 MAX_ITEMS: Final = 5_000_000
 _UNITS_PER_TASK: Final = 1_000_000  # about 0.1 s of ConsumeQueue, some seconds of tag strings
 _ITEM_UNITS: Final = 100  # what a row costs beside its units, in units
-
-
-@lru_cache(maxsize=1_024)
-def _broker_filter(expression: str | None) -> SqlFilter | None:
-    """Return the filter of an expression that a broker took; None if it is not valid."""
-    try:
-        return parse_sql(expression, as_broker=True)
-    except InvalidOptionError:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class BacklogItem:
-    """One queue of one group: what a task needs to measure it. [low, high) is held.
-
-    ``consumers`` are those of the group that are connected to the broker now, None of a store.
-    """
-
-    origin: Origin
-    broker_name: str
-    group: str
-    topic: str
-    queue_id: int
-    low: int
-    high: int
-    consumer_offset: int | None = None
-    subscription: str | None = None
-    topic_gone: bool = False
-    expression_type: str | None = None
-    consumers: int | None = None
-
-    @property
-    def consumed(self) -> int:
-        """The committed offset as consumerProgress shows it: at least 0."""
-        return max(self.consumer_offset or 0, 0)
-
-    @property
-    def expression(self) -> tuple[str | None, str | None]:
-        """What the group subscribes to: the kind and the text."""
-        return self.expression_type, self.subscription
-
-    @property
-    def tag_expression(self) -> str | None:
-        """The subscription if it is by tag."""
-        return None if self.expression_type == SQL92 else self.subscription
-
-    def tag_filter(self, lag_mode: str) -> TagFilter | None:
-        """Return which tags the subscription lets pass; None for every message."""
-        return None if lag_mode == OFFSET else parse_tags(self.tag_expression)
-
-    def sql_filter(self, lag_mode: str) -> SqlFilter | None:
-        """Return what a subscription by SQL92 lets pass; None for every message."""
-        is_sql = lag_mode == EXACT and self.expression_type == SQL92
-        return _broker_filter(self.subscription) if is_sql else None
 
 
 def plan(snapshot: Snapshot, request: BacklogRequest) -> list[BacklogItem]:
@@ -167,65 +109,6 @@ def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogI
     return [tuple(items[number] for number in sorted(share)) for share in shares if share]
 
 
-_Queue: TypeAlias = tuple[Origin, str, str, int, int, int, bool]
-_GroupOfItems: TypeAlias = tuple[str, str | None, str | None, int | None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedItems:
-    """Items as they travel: what many of them have in common is there once.
-
-    Item i is ``queues[queue[i]]`` for the group ``groups[group[i]]``, which stands at
-    ``committed[i]`` unless ``never[i]``.
-    """
-
-    queues: tuple[_Queue, ...]
-    groups: tuple[_GroupOfItems, ...]
-    queue: Int32s
-    group: Int32s
-    committed: Int64s
-    never: Mask
-
-    @classmethod
-    def of(cls, items: Iterable[BacklogItem]) -> "PackedItems":
-        """Pack items."""
-        queues: dict[_Queue, int] = {}
-        groups: dict[_GroupOfItems, int] = {}
-        rows = []
-        for i in items:
-            queue = i.origin, i.broker_name, i.topic, i.queue_id, i.low, i.high, i.topic_gone
-            group = i.group, i.subscription, i.expression_type, i.consumers
-            number = queues.setdefault(queue, len(queues))
-            committed = i.consumer_offset
-            rows.append(
-                (number, groups.setdefault(group, len(groups)), committed or 0, committed is None)
-            )
-        numbers = np.array(rows, np.int64).reshape(-1, 4).T
-        return cls(
-            tuple(queues),
-            tuple(groups),
-            numbers[0].astype(np.int32),
-            numbers[1].astype(np.int32),
-            numbers[2].copy(),
-            numbers[3].astype(np.bool_),
-        )
-
-    def items(self) -> list[BacklogItem]:
-        """Return the items, in their order."""
-        columns = (self.queue, self.group, self.committed, self.never)
-        found = []
-        for queue, group, committed, never in zip(*(c.tolist() for c in columns), strict=True):
-            origin, broker, topic, queue_id, low, high, gone = self.queues[queue]
-            name, subscription, kind, consumers = self.groups[group]
-            found.append(
-                BacklogItem(
-                    origin, broker, name, topic, queue_id, low, high,
-                    None if never else committed, subscription, gone, kind, consumers,
-                )
-            )  # fmt: skip
-        return found
-
-
 def _expressions(
     online: Mapping[str, ConnectedGroup],
 ) -> dict[tuple[str, str], FilterExpression]:
@@ -259,6 +142,7 @@ class _Broker:
     hidden_topics: Mapping[str, StoreError]
     """Topics that this user may not see, or whose messages he may not read, and the refusals."""
     online: Mapping[str, ConnectedGroup] | None
+    pops: PopState
 
     @classmethod
     def of(cls, source: BoundsSource, snapshot: Snapshot, request: BacklogRequest) -> "_Broker":
@@ -267,7 +151,8 @@ class _Broker:
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
         topics, committed = config.topics(), config.consumer_offsets()
-        named = {group for _, group in committed} | set(request.subscriptions)
+        pops = pop_state(source, snapshot, chosen, config.pop_facts(), request.groups)
+        named = {group for _, group in (*committed, *pops.modes)} | set(request.subscriptions)
         groups = sorted(filter(chosen, named))
         hidden: dict[str, StoreError] = {}
         online = config.online(groups, hidden.__setitem__)
@@ -276,16 +161,16 @@ class _Broker:
         given = request.subscriptions
         asked = {group: error for group, error in hidden.items() if group not in given}
         note_left_out(asked, named_groups(request.groups))
-        wanted = {topic for topic, group in committed if chosen(group)}
+        wanted = {topic for topic, group in (*committed, *pops.modes) if chosen(group)}
         wanted |= {topic for given in request.subscriptions.values() for topic in given}
         unread = unreadable(source, [q for q in snapshot.queues if q.topic in wanted])
         refused = {**dict(snapshot.refused), **unread}
         seen = topics, committed, filters, dict(bounds)
-        return cls(config, snapshot, *seen, hidden, refused, online)
+        return cls(config, snapshot, *seen, hidden, refused, online, pops)
 
     @property
     def groups(self) -> set[str]:
-        return {group for _, group in self.committed}
+        return {group for _, group in (*self.committed, *self.pops.modes)}
 
     def knows(self, topic: str) -> bool:
         return topic in self.topics or topic in self.bounds
@@ -304,13 +189,16 @@ class _Broker:
             committed = self.committed.get((topic, group), {})
             subscription = self._subscription(request, group, topic)
             gone, consumers = not self.knows(topic), self.consumers(group)
-            held = self.bounds.get(topic, {})
+            held, mode = self.bounds.get(topic, {}), self.pops.modes.get((topic, group), PULL)
             for queue_id in self._queue_ids(topic, committed):
                 low, high = held.get(queue_id, (0, 0))
+                queue = self.pops.queue(topic, group, queue_id)
+                taken_ms = self.snapshot.taken_ms
                 yield BacklogItem(
                     origin, name, group, topic, queue_id, low, high,
                     committed.get(queue_id), subscription.expression, gone, subscription.kind,
-                    consumers,
+                    consumers, mode,
+                    None if queue is None else queue.standing(low, high, taken_ms),
                 )  # fmt: skip
 
     def refusals(self, request: BacklogRequest) -> Iterator[StoreError]:
@@ -334,13 +222,14 @@ class _Broker:
         if found is None or found.kind.upper() not in (SQL92, TAG):
             return _Subscription(None, None)
         kind = found.kind.upper()
-        if kind == SQL92 and _broker_filter(found.expression) is None:
+        if kind == SQL92 and broker_filter(found.expression) is None:
             names = shown(group), shown(topic)
             _LOG.warning("the SQL92 of group %s for topic %s is not valid: all count", *names)
         return _Subscription(found.expression, kind)
 
     def _pairs(self, request: BacklogRequest) -> list[tuple[str, str]]:
         pairs = {(group, topic) for topic, group in self.committed}
+        pairs |= {(group, topic) for topic, group in self.pops.modes if self.knows(topic)}
         for group, expressions in request.subscriptions.items():
             pairs |= {(group, topic) for topic in expressions if self.knows(topic)}
         return sorted(pairs)

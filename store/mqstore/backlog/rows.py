@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.backlog.count import Amounts
-from mqstore.backlog.plan import BacklogItem
-from mqstore.backlog.schema import SCHEMA
+from mqstore.backlog.items import BacklogItem
+from mqstore.backlog.schema import POP_COUNTS, SCHEMA
 from mqstore.backlog.standing import Standing
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.heads import NO_TIMESTAMP
@@ -45,7 +45,7 @@ def rows(
         "status": standing.status,
         "expressionType": pa.array([item.expression_type for item in items], pa.string()),
         "consumers": pa.array([item.consumers for item in items], pa.int32()),
-    }
+    } | _popped(items)
     if len(amounts.item) != len(items) or amounts.item[-1] != len(items) - 1:
         taken = pa.array(amounts.item)
         of_item = {name: column.take(taken) for name, column in of_item.items()}
@@ -59,8 +59,27 @@ def rows(
         "lagMs": _array(np.maximum(as_of_ms - first, 0), has_first),
         "asOf": pa.array(np.full(len(amounts.item), as_of_ms * _US)),
     }
+    if amounts.by_tag:
+        nothing = pa.nulls(len(amounts.item), pa.int64())
+        columns |= dict.fromkeys(POP_COUNTS, nothing)
     arrays = [columns[field.name].cast(field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _popped(items: Sequence[BacklogItem]) -> dict[str, pa.Array]:
+    """Return the columns of POP groups."""
+    modes = pa.array([item.mode for item in items], pa.string())
+    popped = [item.popped for item in items]
+    if all(one is None for one in popped):
+        return {"mode": modes} | dict.fromkeys(POP_COUNTS, pa.nulls(len(items), pa.int64()))
+    values = [
+        None if one is None else tuple(getattr(one, name) for name in POP_COUNTS) for one in popped
+    ]
+    columns = {
+        name: pa.array([None if value is None else value[number] for value in values], pa.int64())
+        for number, name in enumerate(POP_COUNTS)
+    }
+    return {"mode": modes} | columns
 
 
 def _times(times: tuple[Int64s, Int64s], queue_offsets: Int64s) -> tuple[Int64s, Mask]:

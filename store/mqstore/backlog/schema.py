@@ -27,7 +27,7 @@ COLUMNS: Final = (
     ("consumerOffset", pa.int64(), True, "next queue offset to consume; null: never committed"),
     ("minOffset", pa.int64(), False, "queue offset of the first message held"),
     ("diff", pa.int64(), False, "brokerOffset - max(consumerOffset, 0), as consumerProgress"),
-    ("lag", pa.int64(), False, "messages held and not consumed"),
+    ("lag", pa.int64(), False, "messages held and not consumed; of a POP group not acknowledged"),
     ("expired", pa.int64(), False, "messages deleted before they were consumed"),
     ("subscription", pa.string(), True, "the group's expression; null: not known"),
     ("lagMatching", pa.int64(), False, "of lag, those that pass the expression"),
@@ -37,12 +37,22 @@ COLUMNS: Final = (
     ("lagMs", pa.int64(), True, "asOf - firstUnconsumedStoreTimestamp, at least 0"),
     ("lastConsumedStoreTimestamp", TIMESTAMP, True, "of the message before consumerOffset"),
     ("status", pa.string(), False,
-     "OK, NEVER_COMMITTED, AHEAD, EXPIRED, TOPIC_GONE or NO_CONSUMERS"),
+     "OK, NEVER_COMMITTED, AHEAD, EXPIRED, TOPIC_GONE, NO_CONSUMERS, KV_UNKNOWN or POP_BUFFERED"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
     ("expressionType", pa.string(), True,
      "TAG or SQL92; null: no subscription known"),
     ("consumers", pa.int32(), True,
      "consumers of the group that are connected to the broker now; null: a store"),
+    ("mode", pa.string(), False, "PULL, or how the group pops: POP, POP_FIFO, POP_KV"),
+    ("ready", pa.int64(), True, "messages never popped; null: PULL, or byTag"),
+    ("inflight", pa.int64(), True, "popped, not acknowledged, invisible at asOf; null as above"),
+    ("due", pa.int64(), True,
+     "popped, not acknowledged, to be delivered again since before asOf; null as above"),
+    ("unacknowledged", pa.int64(), True, "ready + inflight + due; null as above"),
+    ("redelivered", pa.int64(), True,
+     "popped, and popped again by a broker that starts on this store; null as above, or a cluster"),
 )  # fmt: skip
 
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])
+POP_COUNTS: Final = ("ready", "inflight", "due", "unacknowledged", "redelivered")
+"""The columns that only POP groups have."""

@@ -1,6 +1,6 @@
 """The formulas of the backlog: lag, expired messages and status, for many groups at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -16,8 +16,22 @@ from mqstore.backlog.schema import (
     TOPIC_GONE,
 )
 from mqstore.format.arrays import Int64s, Mask
+from mqstore.pop.state import KV_UNKNOWN, POP_BUFFERED
 
-_STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, NO_CONSUMERS, OK)
+_STATUS: Final = (
+    TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, KV_UNKNOWN, POP_BUFFERED, NO_CONSUMERS, OK
+)  # fmt: skip
+
+
+class _Popped(Protocol):
+    @property
+    def begin(self) -> int: ...
+    @property
+    def expired(self) -> int: ...
+    @property
+    def open(self) -> Int64s: ...
+    @property
+    def status(self) -> str: ...
 
 
 class _Item(Protocol):
@@ -31,6 +45,8 @@ class _Item(Protocol):
     def topic_gone(self) -> bool: ...
     @property
     def consumers(self) -> int | None: ...
+    @property
+    def popped(self) -> _Popped | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +55,23 @@ class Standing:
 
     ``consumed`` is the committed offset as consumerProgress shows it: at least 0. ``unattended``
     groups have no consumer that is connected; of a store that is not known.
+
+    A group that pulls has consumed all before its committed offset, a POP group all before
+    ``begin`` but ``open`` messages. ``expired`` messages were deleted before they were consumed:
+    of a group that pulls, diff = lag + expired.
     """
 
     low: Int64s
     high: Int64s
     consumed: Int64s
+    begin: Int64s
+    open: Int64s
+    expired: Int64s
     never_committed: Mask
     topic_gone: Mask
     unattended: Mask
+    doubts: Mapping[str, Mask]
+    """By a status word of POP: which groups it is said of."""
 
     @classmethod
     def of(cls, items: Sequence[_Item]) -> "Standing":
@@ -58,28 +83,39 @@ class Standing:
         ]  # fmt: skip
         low, high, committed, *masks = np.array(rows, np.int64).reshape(-1, 6).T
         never, gone, unattended = (mask.astype(bool) for mask in masks)
-        return cls(low, high, np.maximum(committed, 0), never, gone, unattended)
+        consumed = np.maximum(committed, 0)
+        begin, open_ = consumed.copy(), np.zeros(len(items), np.int64)
+        expired = np.maximum(low - consumed, 0)
+        doubts = {word: np.zeros(len(items), np.bool_) for word in (KV_UNKNOWN, POP_BUFFERED)}
+        for number, item in enumerate(items):
+            popped = item.popped
+            if popped is not None:
+                begin[number], expired[number] = popped.begin, popped.expired
+                open_[number] = len(popped.open)
+                if popped.status:
+                    doubts[popped.status][number] = True
+        amounts = consumed, begin, open_, expired
+        return cls(low, high, *amounts, never, gone, unattended, doubts)
 
     @property
     def start(self) -> Int64s:
-        """The first unconsumed queue offset that is held; ``high`` if there is none."""
-        return np.minimum(np.maximum(self.consumed, self.low), self.high)
+        """The first offset held from which on nothing was consumed; ``high`` if there is none."""
+        return np.minimum(np.maximum(self.begin, self.low), self.high)
+
+    @property
+    def ahead(self) -> Int64s:
+        """Messages held from ``start`` on."""
+        return self.high - self.start
 
     @property
     def lag(self) -> Int64s:
         """Messages held and not consumed."""
-        return self.high - self.start
+        return self.ahead + self.open
 
     @property
     def diff(self) -> Int64s:
         """The number consumerProgress prints: never clamped, negative if the group is ahead."""
         return self.high - self.consumed
-
-    @property
-    def expired(self) -> Int64s:
-        """Messages that retention took before they were consumed: diff = lag + expired."""
-        expired: Int64s = np.maximum(self.low - self.consumed, 0)
-        return expired
 
     @property
     def last_consumed(self) -> Int64s:
@@ -94,7 +130,9 @@ class Standing:
             self.topic_gone,
             self.never_committed,
             self.consumed > self.high,
-            self.low > self.consumed,
+            self.expired > 0,
+            self.doubts[KV_UNKNOWN],
+            self.doubts[POP_BUFFERED],
             self.unattended & (self.lag > 0),
         ]
         # Made here: the first array that Arrow makes of Python's values imports pandas.

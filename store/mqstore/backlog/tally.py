@@ -32,7 +32,7 @@ class Tally:
 
     def add(self, units: UnitBatch, keys: NDArray[np.intp], key_count: int) -> None:
         """Count ``units``; ``keys[i]`` in [0, key_count) is that of unit i."""
-        self._widen(key_count)
+        self.widen(key_count)
         low = max(int(self.starts[0]), units.start) if len(self.starts) else units.end
         if low >= units.end:
             return
@@ -92,6 +92,11 @@ class Tally:
         rows = rows[chosen]
         return queue_offsets[chosen], places[rows], sizes[rows]
 
+    def note_all(self, units: UnitBatch) -> None:
+        """Remember where the records of ``units`` lie, which need not be a range."""
+        places = units.positions.queue_offsets
+        self._noted.append((places, units.physical_offsets, units.sizes))
+
     def note_places(self, queue_offsets: Int64s) -> None:
         """As ``note``, where no more is known than that a message is there."""
         nowhere = np.full(len(queue_offsets), -1)
@@ -99,7 +104,7 @@ class Tally:
 
     def add_some(self, units: UnitBatch, keys: NDArray[np.intp], key_count: int) -> None:
         """Count units that are not all of their range; they ascend."""
-        self._widen(key_count)
+        self.widen(key_count)
         places = units.positions.queue_offsets
         inside = places >= self.starts[0] if len(self.starts) else np.zeros(len(places), np.bool_)
         places, sizes = places[inside], units.record_bytes[inside]
@@ -114,7 +119,7 @@ class Tally:
 
         From the first start on there are about ``total`` bytes: they are spread evenly.
         """
-        self._widen(1)
+        self.widen(1)
         spans = np.diff(np.append(self.starts, end))
         if not len(spans):
             return
@@ -137,7 +142,8 @@ class Tally:
         ):
             table[::-1] = ufunc.accumulate(table[::-1], axis=0)
 
-    def _widen(self, key_count: int) -> None:
+    def widen(self, key_count: int) -> None:
+        """Make room for that many keys."""
         more = key_count - self.counts.shape[1]
         if more > 0:
             # By half as much again: a new tag in every chunk must not copy everything each time.

@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass
 
 from mqstore.errors import shown
-from mqstore.files.base.safe_open import exists
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.lock.processes import holders, is_locked
 from mqstore.files.txn import intent
@@ -35,7 +34,7 @@ def look(root: str | os.PathLike[str]) -> Condition:
     at = os.fspath(root)
     place = StoreDir.at(at)
     found = intent.load(place)
-    left = exists(at, names.ABORT)
+    left = place.is_unclean
     return Condition(
         holders=tuple(str(holder) for holder in holders(f"{at}/{names.LOCK}")),
         is_being_written=is_locked(f"{at}/{names.OURS}/{names.LOCK}"),

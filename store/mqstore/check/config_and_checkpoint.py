@@ -7,8 +7,7 @@ import numpy as np
 from mqstore.check.causes import Causes
 from mqstore.check.finding import WARNING, FindingPlace, Findings
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
-from mqstore.files.base.read_file import Entry
-from mqstore.files.base.safe_open import list_directory, survey
+from mqstore.files.base.folder import Entry
 from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.store import Store
@@ -35,13 +34,13 @@ def check_names(store: Store, findings: Findings, *, is_under_way: bool = False)
     for queue in store.queues:
         folder = store.queue(*queue).path
         with suppress(FileNotFoundError):  # Of a queue in RocksDB there is none.
-            entries = list_directory(store.root, folder)
+            entries = store.place.folder.entries(folder)
             _check_entries([(f"{folder}/{e.name}", e) for e in entries], findings)
     _check_entries(
         [
             (f"{folder}/{entry.name}".removeprefix(f"{store.root}/"), entry)
             for folder in store.place.commit_log
-            for entry in list_directory(folder)
+            for entry in folder.entries()
         ],
         findings,
         is_under_way=is_under_way,
@@ -50,7 +49,7 @@ def check_names(store: Store, findings: Findings, *, is_under_way: bool = False)
 
 def check_index_names(store: Store, findings: Findings) -> None:
     """Check that index/ holds IndexFiles of one size; brokers pass over other names."""
-    found = [entry for entry in survey(store.root, INDEX) if is_index_file_name(entry[0])]
+    found = [entry for entry in store.place.folder.survey(INDEX) if is_index_file_name(entry[0])]
     sizes = [size for _, kind, size in found if kind == "file" and size]
     usual = max(sizes, key=sizes.count, default=0)
     for name, kind, size in found:

@@ -60,4 +60,6 @@ class EntryCheck:
             file = self._log.index.find(position)
         except (StoreError, OSError):
             file = None
-        return (file.path, position - file.start) if file else (self._place.file, position)
+        if file is None:
+            return self._place.file, position
+        return f"{self._log.index_path}/{file.path}", position - file.start

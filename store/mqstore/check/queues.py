@@ -7,6 +7,7 @@ stays in memory of a queue is a few numbers.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -85,7 +86,7 @@ class QueueCheck:
                 continue  # See BatchCheck.
             queue = store.queue(topic, queue_id)
             for file in queue.files.files:
-                sizes.setdefault(file.size, file.path)
+                sizes.setdefault(file.size, f"{queue.path}/{file.path}")
             low, end = queue.bounds(store.log.low)
             high = end if unfinished is None else queue.first_behind(low, end, unfinished)
             state = self._states[topic, queue_id] = _QueueWalk(queue, end, high)
@@ -273,23 +274,22 @@ class QueueCheck:
         self._check_files(queue, state)
 
     def _check_files(self, queue: TopicQueue, state: _QueueWalk) -> None:
-        for before, after in zip(
-            state.queue.files.files, state.queue.files.files[1:], strict=False
-        ):
+        folder, files = state.queue.path, state.queue.files.files
+        for before, after in pairwise(files):
             if before.end != after.start:
-                self._findings.error(
-                    FindingPlace(after.path, 0, *queue), "the file before this one is missing"
-                )
-        for file in state.queue.files.files:
+                place = FindingPlace(f"{folder}/{after.path}", 0, *queue)
+                self._findings.error(place, "the file before this one is missing")
+        for file in files:
+            path = f"{folder}/{file.path}"
             if file.size % UNIT.itemsize:
                 problem = f"{file.size} bytes are not a whole number of units"
-                self._findings.error(FindingPlace(file.path, file.size, *queue), problem)
+                self._findings.error(FindingPlace(path, file.size, *queue), problem)
             elif file.start % file.size:
                 problem = f"the name is no multiple of the file's {file.size} bytes"
-                self._findings.error(FindingPlace(file.path, 0, *queue), problem)
+                self._findings.error(FindingPlace(path, 0, *queue), problem)
             elif file.start // UNIT.itemsize >= state.end:
                 problem = "a file without units: brokers take its first zeros for a message"
-                self._findings.error(FindingPlace(file.path, 0, *queue), problem)
+                self._findings.error(FindingPlace(path, 0, *queue), problem)
 
     def _orphans(self, queue: TopicQueue, state: _QueueWalk) -> None:
         """Name the first units of a queue whose record is not in the log, and count the others."""
@@ -379,7 +379,7 @@ class QueueCheck:
     def _unit_place(self, queue: TopicQueue, number: int) -> FindingPlace:
         state = self._states[queue]
         file = state.queue.files.find(number * UNIT.itemsize)
-        path = file.path if file else state.queue.path
+        path = f"{state.queue.path}/{file.path}" if file else state.queue.path
         position = number * UNIT.itemsize - (file.start if file else 0)
         return FindingPlace(path, position, *queue, number)
 

@@ -1,7 +1,6 @@
 """Check a whole store in one walk over its CommitLog."""
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mqstore.check.batches import BatchCheck
 from mqstore.check.causes import Causes
@@ -23,12 +22,14 @@ from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
 from mqstore.check.queues import QueueCheck
+from mqstore.files.base.folder import Folder
+from mqstore.files.base.store_dir import Root
 from mqstore.read.directory import open_store
 
 
 def check(
-    root: str | os.PathLike[str],
-    commit_log: tuple[str, ...] = (),
+    root: Root,
+    commit_log: Sequence[str | Folder] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Finding]:
     """Return every rule of a store's format that is broken at ``root``; none if it is whole.

@@ -25,10 +25,9 @@ import numpy as np
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import MappedFile
-from mqstore.files.base.safe_open import read_small, survey
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import checkpoint, stream_groups
-from mqstore.files.copy_target import Copy, workplace
+from mqstore.files.copy_target import Copy, CopyTarget, workplace
 from mqstore.files.index import index_cut
 from mqstore.files.known_sizes import NOTE
 from mqstore.files.log.commit_log import CommitLog
@@ -72,27 +71,44 @@ def copy_store(
     """
     place = open_dir(root, commit_log)  # Before a copy is begun: it may be no store.
     check_apart(os.fspath(target), [os.fspath(root), *commit_log])
-    fence = intent.CommitFence(place)
     with Copy(os.fspath(target)) as copy:
-        progress = _progress(place)
-        found = take(root, commit_log=commit_log)
-        _refuse(place)
-        with Store(place) as store:
-            end = _end(found, store)
-            _copy_queues(copy, store, end)
-            _copy_log(copy, store.log, end)
-            left_out = _copy_index(copy, store, end)
-            _copy_config(copy, place, progress)
-            _copy_checkpoint(copy, progress.get(names.CHECKPOINT), store.log, end)
-        for name in (*_BESIDE, NOTE):
-            _copy_files(copy, place, name, deep=True)
-        _copy_ledger(copy, place, is_hidden=fence.cap() is not None)
-        ended = fence.cap() is not None and intent.load(place) is None
-        if fence.is_over() or ended:
-            reason = "a write to the store began or ended meanwhile; copy it again"
-            raise StoreLockedError(f"{os.fspath(root)}: {reason}")
+        filled = fill(copy, place)
         take(copy.root)  # Raises if the copy cannot be read.
-    return Copied(take(target), copy.linked_bytes, copy.copied_bytes, left_out)
+    return Copied(take(target), copy.linked_bytes, copy.copied_bytes, filled.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The name of the source's broker, and the files that were left out."""
+
+    broker_name: str
+    left_out: tuple[str, ...]
+
+
+def fill(copy: CopyTarget, place: StoreDir) -> Filled:
+    """Take the files of the store at ``place``, as of one moment.
+
+    Raises StoreLockedError if a write began or ended meanwhile, and as ``copy_store``.
+    """
+    fence = intent.CommitFence(place)
+    progress = _progress(place)
+    found = take(place.root, commit_log=place.commit_log)
+    _refuse(place)
+    with Store(place) as store:
+        end = _end(found, store)
+        _copy_queues(copy, store, end)
+        _copy_log(copy, store.log, end)
+        left_out = _copy_index(copy, store, end)
+        _copy_config(copy, place, progress)
+        _copy_checkpoint(copy, progress.get(names.CHECKPOINT), store.log, end)
+    for name in (*_BESIDE, NOTE):
+        _copy_files(copy, place, name, deep=True)
+    _copy_ledger(copy, place, is_hidden=fence.cap() is not None)
+    ended = fence.cap() is not None and intent.load(place) is None
+    if fence.is_over() or ended:
+        reason = "a write to the store began or ended meanwhile; copy it again"
+        raise StoreLockedError(f"{place.root}: {reason}")
+    return Filled(found.broker_name, left_out)
 
 
 def check_apart(target: str, sources: Sequence[str]) -> None:
@@ -151,7 +167,7 @@ def _is_without_unit(head: np.void, physical_offset: int) -> bool:
     )
 
 
-def _copy_queues(copy: Copy, store: Store, end: _End) -> None:
+def _copy_queues(copy: CopyTarget, store: Store, end: _End) -> None:
     copy.make_directory(names.CONSUME_QUEUE)
     # Listed again: a queue may have been made between the first look and the last.
     for queue in (store.queue(*name) for name in store.queues):
@@ -162,10 +178,10 @@ def _copy_queues(copy: Copy, store: Store, end: _End) -> None:
             if file.start >= cut and (number or not file.start):
                 break  # Nothing of it is before the end; a first one still tells of what expired.
             with suppress(FileNotFoundError):  # Expired meanwhile, as it may at the low end.
-                _copy_mapped(copy, file, file.path, cut)
+                _copy_mapped(copy, file, f"{queue.path}/{file.path}", cut)
 
 
-def _copy_log(copy: Copy, log: CommitLog, end: _End) -> None:
+def _copy_log(copy: CopyTarget, log: CommitLog, end: _End) -> None:
     copy.make_directory(names.COMMIT_LOG)
     begun = False
     for number, file in enumerate(log.files.files):
@@ -181,14 +197,14 @@ def _copy_log(copy: Copy, log: CommitLog, end: _End) -> None:
             begun = True
 
 
-def _copy_mapped(copy: Copy, file: MappedFile, path: str, cut: int) -> None:
+def _copy_mapped(copy: CopyTarget, file: MappedFile, path: str, cut: int) -> None:
     if file.end <= cut:
         copy.link(file.folder, file.path, path)
     else:
         copy.take(file.folder, file.path, path, end=max(cut - file.start, 0))
 
 
-def _copy_index(copy: Copy, store: Store, end: _End) -> tuple[str, ...]:
+def _copy_index(copy: CopyTarget, store: Store, end: _End) -> tuple[str, ...]:
     copy.make_directory(names.INDEX)
     left_out = []
     files = store.index_files
@@ -196,7 +212,7 @@ def _copy_index(copy: Copy, store: Store, end: _End) -> tuple[str, ...]:
         with suppress(FileNotFoundError):  # Expired meanwhile.
             path = f"{names.INDEX}/{file.name}"
             if file is not files[-1] and file.end_physical_offset < end.physical_offset:
-                copy.link(store.root, path, path)
+                copy.link(store.place.folder, path, path)
             elif not index_cut.copy_before(copy, file, store.log, end.physical_offset):
                 left_out.append(path)
     return tuple(left_out)
@@ -206,7 +222,7 @@ def _progress(place: StoreDir) -> dict[str, bytes]:
     """Return the files with the progress of consumers, timers and flushes, by path."""
     sizes = {
         f"{names.CONFIG}/{name}": size
-        for name, kind, size in survey(place.root, names.CONFIG)
+        for name, kind, size in place.folder.survey(names.CONFIG)
         if kind == "file" and ("offset" in name.lower() or name.startswith("timercheck"))
     }
     for path, size in sizes.items():
@@ -214,23 +230,23 @@ def _progress(place: StoreDir) -> dict[str, bytes]:
             reason = f"{path}: {size} bytes, more than {MAX_CONFIG_BYTES}"
             raise UnsupportedStoreError(place.root, "TOO_LARGE", reason)
     paths = [names.CHECKPOINT, *sizes]
-    found = {path: read_small(place.root, path) for path in paths}
+    found = {path: place.folder.read_small(path) for path in paths}
     return {path: data for path, data in found.items() if data is not None}
 
 
-def _copy_config(copy: Copy, place: StoreDir, progress: dict[str, bytes]) -> None:
+def _copy_config(copy: CopyTarget, place: StoreDir, progress: dict[str, bytes]) -> None:
     copy.make_directory(names.CONFIG)
     for path, data in progress.items():
         if path != names.CHECKPOINT:
             copy.put(path, data)
-    for name, kind, _ in survey(place.root, names.CONFIG):
+    for name, kind, _ in place.folder.survey(names.CONFIG):
         path = f"{names.CONFIG}/{name}"
         # A broker replaces these files; one that is missing now is about to be there again.
         if kind == "file" and path not in progress:
             _copy_files(copy, place, path, deep=False)
 
 
-def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) -> None:
+def _copy_checkpoint(copy: CopyTarget, data: bytes | None, log: CommitLog, end: _End) -> None:
     """Write the checkpoint, not ahead of the copy: a record is flushed before it has its unit."""
     if data is None:
         return
@@ -241,22 +257,21 @@ def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) 
     copy.put(names.CHECKPOINT, limited)
 
 
-def _copy_files(copy: Copy, place: StoreDir, path: str, *, deep: bool) -> None:
+def _copy_files(copy: CopyTarget, place: StoreDir, path: str, *, deep: bool) -> None:
     """Copy a file, or a directory's files and, if ``deep``, those below."""
-    root = place.root
     parent, _, name = path.rpartition("/")
-    kind = next((k for n, k, _ in survey(root, parent) if n == name), None)
+    kind = next((k for n, k, _ in place.folder.survey(parent) if n == name), None)
     if kind == "file":
         with suppress(FileNotFoundError):
-            copy.take(root, path, path)
+            copy.take(place.folder, path, path)
     elif kind == "directory":
         copy.make_directory(path)
-        for child, its_kind, _ in survey(root, path):
+        for child, its_kind, _ in place.folder.survey(path):
             if deep or its_kind == "file":
                 _copy_files(copy, place, f"{path}/{child}", deep=deep)
 
 
-def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
+def _copy_ledger(copy: CopyTarget, place: StoreDir, *, is_hidden: bool) -> None:
     """Copy the ledger of commits, and the progress of streams.
 
     An intent is left out. If it ``is_hidden``, the messages of its commit are left out as well, and
@@ -272,7 +287,7 @@ def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
         its_data = ledger.without(place, its_path, left.job_id) if is_hidden else done
         copy.put(its_path, its_data)
     for folder in (ledger.LEDGER_FOLDER, stream_groups.GROUPS_FOLDER):
-        for name, kind, _ in survey(place.root, folder):
+        for name, kind, _ in place.folder.survey(folder):
             path = f"{folder}/{name}"
             if kind == "file" and name not in intent.INTENT_FILES and path != its_path:
                 _copy_files(copy, place, path, deep=False)
@@ -284,8 +299,8 @@ def _refuse(store: StoreDir) -> None:
             f"{store.dledger}: a DLedger log is not copied; copy the directory of a stopped broker"
         )
         raise UnsupportedStoreError(store.root, "DLEDGER", reason)
-    for name, kind, _ in survey(store.root, names.CONFIG):
+    for name, kind, _ in store.folder.survey(names.CONFIG):
         path = f"{names.CONFIG}/{name}"
-        if kind == "directory" and any(n == "CURRENT" for n, _, _ in survey(store.root, path)):
+        if kind == "directory" and any(n == "CURRENT" for n, _, _ in store.folder.survey(path)):
             reason = f"{path} is a RocksDB, which cannot be copied while it is open"
             raise UnsupportedStoreError(store.root, "ROCKSDB_CONFIG", reason)

@@ -10,7 +10,8 @@ from typing import Final
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import open_file, survey
+from mqstore.files.base.directory import descriptor
+from mqstore.files.base.folder import Folder
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.format.message import FILE_SIZE
 from mqstore.format.names import INTERLOCK, parse_mapped_file_name
@@ -25,7 +26,7 @@ _MOST_MAPPED_BYTES: Final = 2**31 - 1
 class SourceFile:
     """A plain file among those of the CommitLog; ``start`` is None without a believable name."""
 
-    folder: str
+    folder: Folder
     path: str
     start: int | None
     size: int
@@ -37,7 +38,7 @@ class SourceFile:
 
     def open(self) -> int:
         """Return a descriptor for reading. Raises OSError."""
-        return open_file(self.folder, self.path)
+        return descriptor(self.folder, self.path)
 
     def read(self, fd: int, position: int, size: int) -> bytes:
         """Return bytes of ``open`` that were there. Raises CorruptStoreError, OSError."""
@@ -75,7 +76,7 @@ def find_sources(place: StoreDir, file_size: int | None = None) -> Sources:
     found = [
         (folder, name, size)
         for folder in place.commit_log
-        for name, kind, size in survey(folder)
+        for name, kind, size in folder.survey()
         if kind == "file" and name != INTERLOCK
     ]
     starts = [(parse_mapped_file_name(name), size) for _, name, size in found]

@@ -19,7 +19,7 @@ from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
 from mqstore.derive.records import WHOLE, fetch
 from mqstore.errors import StoreError
-from mqstore.files.base.safe_open import list_names, survey
+from mqstore.files.base.folder import Folder
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.log.commit_log import CommitLog
@@ -38,7 +38,7 @@ def batch_topics(place: StoreDir, queues: LogQueues) -> frozenset[str]:
     Those that the configuration says, that have such a queue at ``place``, or a record with
     several messages. Raises CorruptStoreError, OSError.
     """
-    found = set(list_names(place.root, names.BATCH_CONSUME_QUEUE))
+    found = set(place.folder.names(names.BATCH_CONSUME_QUEUE))
     with suppress(StoreError, OSError):
         topics = BrokerConfig(place).topics()
         found |= {topic for topic, config in topics.items() if config.has_batches}
@@ -55,10 +55,10 @@ def batch_file_size(place: StoreDir) -> int:
     Reference: MessageStoreConfig#mapperFileSizeBatchConsumeQueue.
     """
     sizes: Counter[int] = Counter()
-    for topic in list_names(place.root, names.BATCH_CONSUME_QUEUE):
-        for queue in list_names(place.root, f"{names.BATCH_CONSUME_QUEUE}/{topic}"):
+    for topic in place.folder.names(names.BATCH_CONSUME_QUEUE):
+        for queue in place.folder.names(f"{names.BATCH_CONSUME_QUEUE}/{topic}"):
             folder = f"{names.BATCH_CONSUME_QUEUE}/{topic}/{queue}"
-            for name, kind, size in survey(place.root, folder):
+            for name, kind, size in place.folder.survey(folder):
                 start = names.parse_mapped_file_name(name)
                 fits = kind == "file" and 0 < size < 2**31 and size % BATCH_UNIT.itemsize == 0
                 if fits and start is not None and start % size == 0:
@@ -72,7 +72,7 @@ def batch_file_size(place: StoreDir) -> int:
 class BatchQueues:
     """The topics with batch ConsumeQueues of a salvage, and what their records hold."""
 
-    def __init__(self, source: StoreDir, queues: LogQueues, log: Sequence[str]) -> None:
+    def __init__(self, source: StoreDir, queues: LogQueues, log: Sequence[Folder]) -> None:
         """``log`` are the folders of the new CommitLog. Raises CorruptStoreError, OSError."""
         self.topics = batch_topics(source, queues)
         self.file_size = batch_file_size(source)

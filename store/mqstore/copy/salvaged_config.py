@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from mqstore.copy.salvage_report import LOST, MOVED, Report, ReportEntry
 from mqstore.errors import CorruptConfigError, StoreError
-from mqstore.files.base.safe_open import survey
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config.broker_config import BrokerConfig
@@ -56,7 +55,7 @@ def carry_config(
     copy.make_directory(names.CONFIG)
     config = BrokerConfig(place)
     tables = _tables_in_rocksdb(place, report)
-    found = [name for name, kind, _ in survey(place.root, names.CONFIG) if kind == "file"]
+    found = [name for name, kind, _ in place.folder.survey(names.CONFIG) if kind == "file"]
     documents = {name.removesuffix(BACKUP_SUFFIX) for name in found}
     for name in sorted(documents | set(tables)):
         if name.endswith(".json"):
@@ -69,7 +68,7 @@ def carry_config(
                 copy.put(f"{names.CONFIG}/{name}", text.encode())
         elif name in found and name != TIMER_CHECK:
             with suppress(FileNotFoundError):
-                copy.take(place.root, f"{names.CONFIG}/{name}", f"{names.CONFIG}/{name}")
+                copy.take(place.folder, f"{names.CONFIG}/{name}", f"{names.CONFIG}/{name}")
 
 
 def _tables_in_rocksdb(place: StoreDir, report: Report) -> dict[str, dict[str, Any]]:
@@ -103,16 +102,16 @@ def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) 
     """Carry over what the timer of 5.x keeps, unless all records have other places now."""
     for path in _TIMER:
         parent, _, name = path.rpartition("/")
-        kinds = {entry: kind for entry, kind, _ in survey(place.root, parent)}
-        inner = [one for one, kind, _ in survey(place.root, path) if kind == "file"]
+        kinds = {entry: kind for entry, kind, _ in place.folder.survey(parent)}
+        inner = [one for one, kind, _ in place.folder.survey(path) if kind == "file"]
         if name in kinds and is_moved:
             report.lose_file(path, _TIMER_LOST)
         elif kinds.get(name) == "file":
-            copy.take(place.root, path, path)
+            copy.take(place.folder, path, path)
         elif kinds.get(name) == "directory":
             copy.make_directory(path)
             for one in inner:
-                copy.take(place.root, f"{path}/{one}", f"{path}/{one}")
+                copy.take(place.folder, f"{path}/{one}", f"{path}/{one}")
 
 
 def complete_topics(

@@ -8,7 +8,6 @@ from typing import Final
 
 from mqstore.errors import StoreError
 from mqstore.files.base.file_sizes import FileSizes, KnownFileSizes, Layout
-from mqstore.files.base.safe_open import survey
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.index.index_file import list_index_files
 from mqstore.files.known_sizes import noted_sizes
@@ -34,7 +33,7 @@ def _queue_sizes(place: StoreDir) -> Iterator[int]:
     with suppress(StoreError, OSError):
         for topic, queue_id in islice(each_queue(place), _LOOKED_AT_QUEUES):
             folder = f"{names.CONSUME_QUEUE}/{topic}/{queue_id}"
-            for name, kind, size in survey(place.root, folder):
+            for name, kind, size in place.folder.survey(folder):
                 start = names.parse_mapped_file_name(name)
                 is_file = kind == "file" and start is not None and 0 < size < 2**31
                 if is_file and size % UNIT.itemsize == 0 and (start or 0) % size == 0:

@@ -59,7 +59,7 @@ class LogQueues:
                 for queue, totals in section.queues.items():
                     self._held.setdefault(queue, []).append((section, totals))
         if len(self._held) > MOST_QUEUES:
-            where = files[0].file.folder
+            where = files[0].file.folder.name
             raise UnsupportedStoreError(where, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
         self._batches: OrderedDict[TopicQueue, LogUnits] = OrderedDict()
         self._open: OrderedDict[str, SectionFile] = OrderedDict()

@@ -37,7 +37,6 @@ from mqstore.derive.sound_record import read_record
 from mqstore.errors import CorruptStoreError
 from mqstore.files.base import durable
 from mqstore.files.base.mapped_file_queue import MappedFile
-from mqstore.files.base.safe_open import list_names
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.consume_queue import list_queues
@@ -79,7 +78,7 @@ class QueueRebuild:
         self._start = start
         self._file_size = writer.sizes.consume_queue
         self._queue_offsets_end = (_MAX_POSITION - self._file_size) // UNIT.itemsize
-        self._is_extended = bool(list_names(self._root, names.CONSUME_QUEUE_EXT))
+        self._is_extended = bool(writer.place.folder.names(names.CONSUME_QUEUE_EXT))
         self._states: dict[TopicQueue, _RepairedQueue] = {}
         self._pending: list[QueueUnits] = []
         self._pending_count = 0

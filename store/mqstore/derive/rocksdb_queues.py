@@ -58,7 +58,7 @@ class RocksQueues:
         files as a read was planned with.
         """
         self.place = place
-        self.table = UnitTable(place.root, path)
+        self.table = UnitTable(place.folder, path)
         self._cache, self._known = cache, known
 
     @cached_property

@@ -24,7 +24,6 @@ from mqstore.derive.section_files import (
 )
 from mqstore.errors import CorruptStoreError, NoSpaceError
 from mqstore.files.base.mapped_file_queue import MappedFile
-from mqstore.files.base.safe_open import real_path
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.entry_log import open_log
@@ -39,7 +38,7 @@ _NO_END: Final = 2**62
 
 def cache_of(place: StoreDir, cache: str) -> str:
     """Return the directory below ``cache`` for the sections of one store's CommitLog."""
-    folders = "\0".join(map(real_path, place.commit_log))
+    folders = "\0".join(folder.real_path for folder in place.commit_log)
     return f"{cache}/{hashlib.sha256(os.fsencode(folders)).hexdigest()[:32]}"
 
 

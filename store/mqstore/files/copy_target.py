@@ -14,23 +14,48 @@ be recognized, and the next copy to the same target removes it and begins anew.
 import errno
 import os
 import stat
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import list_names, open_file, survey
+from mqstore.files.base.directory import Directory, descriptor
+from mqstore.files.base.folder import Folder
 from mqstore.files.lock.processes import openers
 from mqstore.format.names import COPY_MARK
 
-_UNLINKABLE: Final = frozenset(
+UNLINKABLE: Final = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 )
+"""What ``durable.link`` fails with where a file cannot have a second name."""
 _THERE: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _COPY_FOLDER: Final = "copy"
 _MARK_TEXT: Final = (
     b"A copy of a store is made here by mqlog. If no process does, remove the directory.\n"
 )
+
+
+class CopyTarget(Protocol):
+    """What takes the files of a store: a Copy, or a point of a repository."""
+
+    def link(self, folder: Folder, path: str, as_path: str) -> None:
+        """Take a file that never changes again. Raises FileNotFoundError if it is gone."""
+
+    def take(self, folder: Folder, path: str, as_path: str, *, end: int | None = None) -> None:
+        """Take the bytes before ``end`` (all if None); the rest reads as zeros.
+
+        With ``end`` the file is one that only grows. Raises FileNotFoundError if it is gone.
+        """
+
+    def put(self, as_path: str, data: bytes) -> None:
+        """Make a file of ``data``."""
+
+    def compose(self, as_path: str, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Make a file of ``size`` bytes from pieces at ascending positions."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory, and those it is in, where they are not there yet."""
 
 
 class Copy:
@@ -62,13 +87,13 @@ class Copy:
         finally:
             self._place.leave()
 
-    def link(self, folder: str, path: str, as_path: str) -> None:
+    def link(self, folder: Folder, path: str, as_path: str) -> None:
         """Take the file ``folder/path`` as it is. Raises FileNotFoundError if it is gone."""
         target = self._make_room(as_path)
         try:
             durable.link(f"{folder}/{path}", target)
         except OSError as error:
-            if error.errno not in _UNLINKABLE:
+            if error.errno not in UNLINKABLE:
                 raise
         else:
             self._files.append(as_path)
@@ -76,17 +101,17 @@ class Copy:
             return
         self.take(folder, path, as_path)
 
-    def take(self, folder: str, path: str, as_path: str, *, end: int | None = None) -> None:
+    def take(self, folder: Folder, path: str, as_path: str, *, end: int | None = None) -> None:
         """Copy the bytes of ``folder/path`` before ``end`` (all if None); the rest reads as zeros.
 
         The length stays, holes stay holes. Raises FileNotFoundError if it is gone.
         """
-        source = open_file(folder, path)
+        source = descriptor(folder, path)
         try:
             size = os.fstat(source).st_size
             fd = self.create(as_path)
             try:
-                for start, stop in _data(source, size if end is None else min(end, size)):
+                for start, stop in data_ranges(source, size if end is None else min(end, size)):
                     self.copied_bytes += durable.copy_range(source, fd, start, stop - start)
                 durable.truncate(fd, size)
             finally:
@@ -102,6 +127,17 @@ class Copy:
         finally:
             durable.close(fd)
         self.copied_bytes += len(data)
+
+    def compose(self, as_path: str, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Make a file of ``size`` bytes from pieces at their positions; the rest is zeros."""
+        fd = self.create(as_path)
+        try:
+            for position, data in pieces:
+                durable.write_at(fd, data, position)
+                self.copied_bytes += len(data)
+            durable.truncate(fd, size)
+        finally:
+            durable.close(fd)
 
     def create(self, as_path: str) -> int:
         """Return a descriptor of a new, empty file of the copy."""
@@ -131,7 +167,7 @@ class Copy:
     def _sync(self) -> None:
         """Make all of it durable; a linked file too, whose bytes a broker may not have synced."""
         for path in self._files:
-            fd = open_file(self._root, path)
+            fd = descriptor(Directory(self._root), path)
             try:
                 durable.fsync(fd)
             finally:
@@ -242,7 +278,7 @@ class _Workplace:
             return "no directory"
         if status.st_uid not in {os.geteuid(), os.stat(self._parent).st_uid}:  # noqa: PTH116
             return f"belongs to user {status.st_uid}, this process is user {os.geteuid()}"
-        found = set(list_names(self._path))
+        found = set(Directory(self._path).names())
         if found and COPY_MARK not in found:
             return f"has no mark of ours ({COPY_MARK}) in it"
         more = found - {COPY_MARK, _COPY_FOLDER}
@@ -253,7 +289,7 @@ class _Workplace:
     def _is_marked(self) -> bool:
         """Tell whether the mark is ours; if it was just being made, it is empty or zeros."""
         try:
-            fd = open_file(self._path, COPY_MARK)
+            fd = descriptor(Directory(self._path), COPY_MARK)
         except FileNotFoundError:
             return True
         try:
@@ -288,7 +324,7 @@ def remove_tree(parent: str, path: str) -> None:
         return
     folders = [path]
     for folder in folders:
-        for name, kind, _ in survey(parent, folder):
+        for name, kind, _ in Directory(parent).survey(folder):
             if kind == "directory":
                 folders.append(f"{folder}/{name}")
             else:
@@ -297,7 +333,7 @@ def remove_tree(parent: str, path: str) -> None:
         durable.remove_directory(f"{parent}/{folder}")
 
 
-def _data(fd: int, end: int) -> list[tuple[int, int]]:
+def data_ranges(fd: int, end: int) -> list[tuple[int, int]]:
     """Return the parts of [0, end) that are no holes."""
     found = []
     position = 0

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from mqstore.errors import UnsafePathError
-from mqstore.files.base.safe_open import list_names, open_file
+from mqstore.files.base.directory import Directory, descriptor
 from mqstore.files.lock.file_system import is_remote
 
 _SLOW_BYTES: Final = 16 << 20  # Fewer are freed in a few milliseconds.
@@ -33,7 +33,7 @@ def freed_later(folder: str) -> Iterator[None]:
     held: list[int] = []
     try:
         with suppress(OSError, UnsafePathError):
-            names = [] if is_remote(folder) else list_names(*os.path.split(folder))
+            names = [] if is_remote(folder) else Directory(*os.path.split(folder)).names()
             for name in names:
                 if len(held) < _MOST_OPEN:
                     _hold(folder, name, held)
@@ -46,7 +46,7 @@ def freed_later(folder: str) -> Iterator[None]:
 def _hold(folder: str, name: str, held: list[int]) -> None:
     with suppress(OSError, UnsafePathError):
         if os.lstat(f"{folder}/{name}").st_size >= _SLOW_BYTES:
-            held.append(open_file(folder, name))
+            held.append(descriptor(Directory(*os.path.split(folder)), name))
 
 
 def _close_later(descriptors: list[int]) -> None:

@@ -14,7 +14,6 @@ from typing import Final
 
 from mqstore.files.base.file_sizes import FileSizes, KnownFileSizes, Layout
 from mqstore.files.base.mapped_file_queue import MappedFileQueue, check_sizes
-from mqstore.files.base.safe_open import read_small
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import bounded_json
 from mqstore.files.index.index_file import IndexFile
@@ -68,7 +67,7 @@ def _index_layout(files: Sequence[IndexFile], noted: KnownFileSizes) -> Layout |
 
 def noted_sizes(place: StoreDir) -> KnownFileSizes:
     """Return what ``.mqlog/store.json`` says; nothing where it cannot be parsed."""
-    data = read_small(place.root, NOTE)
+    data = place.folder.read_small(NOTE)
     try:
         found = bounded_json.loads(data.decode()) if data else {}
     except ValueError:

@@ -19,7 +19,6 @@ import numpy as np
 
 from mqstore.errors import UnsupportedStoreError, shown
 from mqstore.files.base.file_sizes import KnownFileSizes
-from mqstore.files.base.safe_open import exists
 from mqstore.files.base.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import BrokerConfig
@@ -169,4 +168,4 @@ class Store:
     @property
     def is_unclean(self) -> bool:
         """Whether the file ``abort`` is there: a broker is running, or it crashed."""
-        return exists(self.root, names.ABORT)
+        return self.place.is_unclean

@@ -25,6 +25,8 @@ PULL: Final = "PULL"
 POP: Final = "POP"
 POP_FIFO: Final = "POP_FIFO"
 POP_KV: Final = "POP_KV"
+KV_UNKNOWN: Final = "KV_UNKNOWN"  # popped messages are in a KV service that cannot be read
+POP_BUFFERED: Final = "POP_BUFFERED"  # acknowledgements of some seconds are in memory alone
 
 GroupOffsets: TypeAlias = Mapping[TopicGroup, Mapping[int, int]]
 _GroupQueue: TypeAlias = tuple[str, str, int]
@@ -38,6 +40,8 @@ class PopSources:
     ``opened`` is what its checkpoints leave open, ``named`` the pairs that any checkpoint names.
     ``committed`` are next offsets to pop, ``pulled`` those of the KV service. ``modes`` are the
     pairs that an administrator switched to POP; ``topics`` are those that the broker has.
+    ``kv`` None: the KV service has entries that cannot be read. ``is_live``: a running broker told
+    the offsets, ``is_buffered`` and has checkpoints and acknowledgements in its memory alone.
     """
 
     opened: OpenOffsets
@@ -46,8 +50,10 @@ class PopSources:
     pulled: GroupOffsets = field(default_factory=dict)
     order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]] = field(default_factory=dict)
     modes: Set[TopicGroup] = frozenset()
-    kv: KvPops = field(default_factory=KvPops)
+    kv: KvPops | None = field(default_factory=KvPops)
     topics: Container[str] = frozenset()
+    is_live: bool = False
+    is_buffered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +71,49 @@ class PopQueue:
     visible_ms: Int64s
     pop_ms: Int64s
     deliveries: Int64s
+    is_live: bool = False
+    status: str = ""
 
     def standing(self, low: int, high: int, as_of_ms: int) -> "PopStanding":
         """Return the numbers of a queue that holds [low, high); epoch ms."""
         begin = min(max(self.next, low), high)
+        if self.status == KV_UNKNOWN:
+            expired = max(low - self.next, 0)
+            return PopStanding(
+                begin, high - begin, None, None, None, expired, _NOTHING, self.status
+            )
         held = (self.queue_offsets >= low) & (self.queue_offsets < begin)
         open_, late = self.queue_offsets[held], self.visible_ms[held] < as_of_ms
         due = int(np.count_nonzero(late))
-        again = begin - min(max(self.committed or 0, low), begin)
+        again = None if self.is_live else begin - min(max(self.committed or 0, low), begin)
         expired = max(low - self.next, 0) + int(np.count_nonzero(self.queue_offsets < low))
-        return PopStanding(begin, high - begin, len(open_) - due, due, again, expired, open_)
+        ready, inflight = high - begin, len(open_) - due
+        return PopStanding(begin, ready, inflight, due, again, expired, open_, self.status)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PopStanding:
-    """Numbers of messages held: never popped, in flight, due to be delivered again.
+    """Numbers of messages held: never popped, in flight, due to be delivered again. Pickles.
 
     ``begin`` is the first offset never popped, ``redelivered`` what a broker that started on
     these files would pop again; ``open`` are the offsets before ``begin`` that are not
-    acknowledged.
+    acknowledged. None: it cannot be known, and ``status`` says why.
     """
 
     begin: int
     ready: int
-    inflight: int
-    due: int
-    redelivered: int
+    inflight: int | None
+    due: int | None
+    redelivered: int | None
     expired: int
     open: Int64s
+    status: str = ""
 
     @property
-    def unacknowledged(self) -> int:
+    def unacknowledged(self) -> int | None:
         """All that is held and not acknowledged."""
+        if self.inflight is None or self.due is None:
+            return None
         return self.ready + self.inflight + self.due
 
 
@@ -130,13 +147,20 @@ class PopState:
             pulled = self._sources.pulled.get((topic, group), {}).get(queue_id)
         number = self._numbers.get((topic, group, queue_id))
         begin = max(committed or 0, pulled or 0)
+        sources = self._sources
+        status = POP_BUFFERED if sources.is_buffered else ""
+        if mode == POP_KV and sources.kv is None:
+            status = KV_UNKNOWN
         if number is None:
-            return PopQueue(begin, committed, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+            nothing = (_NOTHING,) * 4
+            return PopQueue(begin, committed, *nothing, sources.is_live, status)
         start, end = self._edges[number : number + 2].tolist()
         if mode == POP_FIFO:  # The offset is that of the first that is not acknowledged.
             start += int(np.searchsorted(self._columns[0][start:end], begin))
-        found = [column[start:end] for column in self._columns]
-        return PopQueue(max(begin, int(self._ends[number])), committed, *found)
+        places, visible, pops, deliveries = (column[start:end] for column in self._columns)
+        begin = max(begin, int(self._ends[number]))
+        columns = places, visible, pops, deliveries
+        return PopQueue(begin, committed, *columns, sources.is_live, status)
 
 
 def _modes(sources: PopSources) -> dict[TopicGroup, str]:
@@ -149,7 +173,7 @@ def _modes(sources: PopSources) -> dict[TopicGroup, str]:
         is_open = any(not all(info.acknowledged) for info in queues.values())
         if is_open or pair not in modes:
             modes[pair] = POP_FIFO
-    modes |= dict.fromkeys(sources.kv.pairs, POP_KV)
+    modes |= dict.fromkeys(_kv_pairs(sources), POP_KV)
     for (topic, group), mode in list(modes.items()):
         if topic.startswith(RETRY_PREFIX):
             continue
@@ -157,6 +181,18 @@ def _modes(sources: PopSources) -> dict[TopicGroup, str]:
             if (retry, group) not in modes and retry in sources.topics:
                 modes[retry, group] = POP if mode == POP_FIFO else mode
     return modes
+
+
+def _kv_pairs(sources: PopSources) -> Iterable[TopicGroup]:
+    """Return the pairs of the KV service; where it is not read, those with a retry topic."""
+    if sources.kv is not None:
+        return sources.kv.pairs
+    return [
+        (topic, group)
+        for topic, group in {*sources.committed, *sources.modes}
+        if (topic, group) in sources.modes
+        or any(retry in sources.topics for retry in retry_topics(group, topic))
+    ]
 
 
 _OpenColumns: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
@@ -193,8 +229,8 @@ def _joined(sources: PopSources, numbers: dict[_GroupQueue, int]) -> _OpenColumn
     return queue[chosen], places[chosen], visible[chosen], pops[chosen], deliveries[chosen]
 
 
-def _of_entries(kv: KvPops, numbers: dict[_GroupQueue, int]) -> Iterator[tuple[int, ...]]:
-    for entry in kv.entries:
+def _of_entries(kv: KvPops | None, numbers: dict[_GroupQueue, int]) -> Iterator[tuple[int, ...]]:
+    for entry in () if kv is None else kv.entries:
         name = entry.topic, entry.group, entry.queue_id
         number = numbers.setdefault(name, len(numbers))
         place = entry.queue_offset

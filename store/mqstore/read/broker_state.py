@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeAlias
 
 from mqstore.errors import StoreError, shown
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+from mqstore.files.config.pop_files import PopFacts
 
 _LOG = logging.getLogger(__name__)
 _NAMED: Final = 5
@@ -72,6 +73,9 @@ class BrokerState(Protocol):
 
     def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return the next queue offsets that groups pulled, by queueId."""
+
+    def pop_facts(self) -> PopFacts:
+        """Return what the broker keeps of POP groups beside their checkpoints."""
 
     def delay_offsets(self) -> Mapping[int, int]:
         """Return by delay level the next queue offset to deliver of its queue."""

@@ -1,10 +1,16 @@
 """A store in a directory: what its queues are kept in decides how it is opened."""
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from mqstore.files.base.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE, open_dir, rocksdb_queues
+from mqstore.files.base.folder import Folder
+from mqstore.files.base.store_dir import (
+    BY_LOG,
+    ROCKSDB_CONSUME_QUEUE,
+    Root,
+    open_dir,
+    rocksdb_queues,
+)
 from mqstore.files.rocksdb.database import check_installed
 from mqstore.files.store import Store
 from mqstore.read.rocksdb_bounds import RocksOrigin, rocksdb_store
@@ -12,7 +18,7 @@ from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreOrigin
 
 
-def open_origin(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> StoreOrigin:
+def open_origin(root: Root, commit_log: Sequence[str | Folder] = ()) -> StoreOrigin:
     """Return the store at ``root``; ``commit_log`` names the CommitLog folders of a multi-path one.
 
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name:
@@ -21,12 +27,12 @@ def open_origin(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) ->
     found = open_dir(root, commit_log, in_rocksdb=True, in_batches=True)
     path = rocksdb_queues(found)
     if path is None:
-        return StoreOrigin(found.root, found.commit_log, dledger=found.dledger)
+        return StoreOrigin(found.folder, found.commit_log, dledger=found.dledger)
     check_installed(f"{found.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")
-    return RocksOrigin(found.root, found.commit_log, path, dledger=found.dledger)
+    return RocksOrigin(found.folder, found.commit_log, path, dledger=found.dledger)
 
 
-def open_store(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> Store:
+def open_store(root: Root, commit_log: Sequence[str | Folder] = ()) -> Store:
     """Return the store at ``root``, whatever its queues are kept in. Raises as ``open_origin``."""
     origin = open_origin(root, commit_log)
     if isinstance(origin, RocksOrigin):
@@ -35,9 +41,9 @@ def open_store(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> 
 
 
 def take(
-    root: str | os.PathLike[str],
+    root: Root,
     *,
-    commit_log: Sequence[str] = (),
+    commit_log: Sequence[str | Folder] = (),
     broker_name: str | None = None,
     topics: Callable[[str], bool] | None = None,
     strict: bool = True,

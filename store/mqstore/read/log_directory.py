@@ -22,8 +22,7 @@ from mqstore.derive.log_sections import LogDamage, LogUnits
 from mqstore.derive.section_files import QueueTotals, edges_of
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import InvalidOptionError, StoreError, UnsupportedTopicError
-from mqstore.files.base.safe_open import real_path
-from mqstore.files.base.store_dir import open_dir
+from mqstore.files.base.store_dir import Root, open_dir
 from mqstore.files.store import Store
 from mqstore.files.txn.intent import CommitFence
 from mqstore.format.arrays import TopicQueue
@@ -63,14 +62,12 @@ class LogOrigin(StoreOrigin):
 
     def records(self, read_mode: str = "pread") -> LogRecords:
         """Open the store to read records. Raises as ``open_by_log``, ``open_log_queues``."""
-        place = open_dir(self.root, self.commit_log, by_log=True)
+        place = open_dir(self.folder, self.commit_log, by_log=True)
         queues = open_log_queues(self, self.cache, self.known, planned_low=self.low)
         return LogRecords(Store(place, read_mode), queues, self.damages)
 
 
-def open_by_log(
-    root: str | os.PathLike[str], commit_log: Sequence[str] = (), cache: str = ""
-) -> LogOrigin:
+def open_by_log(root: Root, commit_log: Sequence[str] = (), cache: str = "") -> LogOrigin:
     """Return the store at ``root``, to be read by its CommitLog.
 
     ``cache`` is a directory for what walks find; by default mqlog's in the user's cache. Raises
@@ -80,11 +77,11 @@ def open_by_log(
     found = open_dir(root, commit_log, by_log=True)
     cache = os.path.abspath(cache or default_cache())  # noqa: PTH100
     real = os.path.realpath(cache)
-    for folder in map(real_path, (found.root, *found.commit_log)):
-        if f"{real}/".startswith(f"{folder}/"):
+    for folder in (found.folder, *found.commit_log):
+        if f"{real}/".startswith(f"{folder.real_path}/"):
             expected = f"lies in the store {found.root}: name another directory in cacheDir"
             raise InvalidOptionError(CACHE_DIR, cache, expected)
-    return LogOrigin(found.root, found.commit_log, cache, dledger=found.dledger)
+    return LogOrigin(found.folder, found.commit_log, cache, dledger=found.dledger)
 
 
 def default_cache() -> str:

@@ -37,7 +37,7 @@ class RocksOrigin(StoreOrigin):
 
     def records(self, read_mode: str = "pread") -> StoreRecords:
         """Open the store to read records. Raises as ``RocksBounds.snapshot``."""
-        place = open_dir(self.root, self.commit_log, in_rocksdb=True)
+        place = open_dir(self.folder, self.commit_log, in_rocksdb=True)
         return StoreRecords(rocksdb_store(place, self.queue_path, self.known, read_mode))
 
 

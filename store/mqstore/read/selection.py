@@ -16,7 +16,7 @@ from mqstore.errors import (
     UnknownTopicError,
     shown,
 )
-from mqstore.files.base.safe_open import real_path
+from mqstore.files.base.folder import Folder
 from mqstore.format.arrays import TopicQueue
 from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
@@ -38,7 +38,7 @@ class Selection:
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``.
     """
 
-    roots: tuple[str, ...]
+    roots: tuple[Folder, ...]
     commit_log: tuple[str, ...] = ()
     broker_names: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
@@ -299,10 +299,11 @@ def broker_names(selection: Selection) -> tuple[str | None, ...]:
     if not selection.broker_names:
         return (None,) * count
     if len(selection.broker_names) != count:
+        named = [root.name for root in selection.roots]
         raise InvalidOptionError(
             "brokerName",
             ",".join(selection.broker_names),
-            f"must have one name for each store; there are {count}: {_listed(selection.roots)}",
+            f"must have one name for each store; there are {count}: {_listed(named)}",
         )
     return selection.broker_names
 
@@ -322,13 +323,13 @@ def check_names_differ(stores: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def _check_roots_differ(roots: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
+def _check_roots_differ(roots: Sequence[Folder]) -> None:
+    seen: dict[str, Folder] = {}
     for root in roots:
-        place = real_path(root)
+        place = root.real_path
         if place in seen:
             expected = f"is a store that {seen[place]} names already: its messages would come twice"
-            raise InvalidOptionError("path", root, expected)
+            raise InvalidOptionError("path", root.name, expected)
         seen[place] = root
 
 

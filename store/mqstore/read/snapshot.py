@@ -19,7 +19,6 @@ from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.records import is_of_unit
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import check_sizes
-from mqstore.files.base.read_file import each
 from mqstore.files.base.store_dir import BY_LOG
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.config.broker_config import broker_name as broker_name_in
@@ -58,7 +57,7 @@ def take_snapshot(
     # Queues are listed before the log: what a running broker adds to both in between is in the
     # log for sure. The log's low end is taken first: what expires in between is found expired.
     low = CommitLog(store.place.commit_log).low
-    looks = each(store.root, lambda queue: queue.look(low), wanted)
+    looks = store.place.folder.each(lambda queue: queue.look(low), wanted)
     bounds = [(q, look.low, look.high) for q, look in zip(wanted, looks, strict=True)]
     log = store.log
     if strict:

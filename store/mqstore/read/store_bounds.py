@@ -10,7 +10,6 @@ from functools import cached_property, partial
 import numpy as np
 
 from mqstore.errors import InvalidOptionError
-from mqstore.files.base.read_file import each
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
@@ -42,7 +41,7 @@ class StoreOrigin(StoreDir):
 
     def records(self, read_mode: str = "pread") -> StoreRecords:
         """Open the store to read records. Raises as ``open_origin``."""
-        place = open_dir(self.root, self.commit_log, in_batches=True)
+        place = open_dir(self.folder, self.commit_log, in_batches=True)
         return StoreRecords(Store(place, read_mode))
 
 
@@ -107,7 +106,7 @@ class StoreBounds:
 
     def weigh(self, slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
         """Return bytes from the sizes in the ConsumeQueues; exact up to a million messages."""
-        return each(self.store.root, partial(weigh_slice, self.store, strict=strict), slices)
+        return self.store.place.folder.each(partial(weigh_slice, self.store, strict=strict), slices)
 
     def narrow(
         self, slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]

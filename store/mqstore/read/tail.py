@@ -25,7 +25,6 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from mqstore.errors import CorruptStoreError, StoreReplacedError
-from mqstore.files.base.safe_open import list_names
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.consume_queue import ConsumeQueue
@@ -176,8 +175,8 @@ class StoreTail:
 
         None too where there are batch ConsumeQueues: they are looked at anew each time.
         """
-        root, logs = self._place.root, self._place.commit_log
-        if list_names(root, names.BATCH_CONSUME_QUEUE):
+        root, logs = self._place.root, [folder.name for folder in self._place.commit_log]
+        if self._place.folder.names(names.BATCH_CONSUME_QUEUE):
             return None
         queues = f"{root}/{names.CONSUME_QUEUE}"
         topics = {f"{queues}/{topic}" for topic, _ in self._queues}

@@ -1,4 +1,4 @@
-"""Directories, clusters, object stores: the one place that tells the paths of a read apart.
+"""Directories, clusters, object stores, points: the one place that tells the paths of a read apart.
 
 All that is above knows OpenStores only. Options that are only for one kind are refused by name
 where no path is of that kind; where there are both, each option is for those it is made for.
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.files.base.read_file import RemoteFolder
+from mqstore.files.base.directory import Directory
+from mqstore.files.base.folder import Folder
 from mqstore.files.objects.address import (
     FILE_SYSTEM,
     OBJECT_OPTIONS,
@@ -25,12 +26,14 @@ from mqstore.live.origin.cluster_origin import ClusterBrokers
 from mqstore.live.remoting.address import Address, is_address, parse_address
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options import store_paths
+from mqstore.options.store_paths import expand
 from mqstore.read.at_rest import open_at_rest
 from mqstore.read.capabilities import NO_STREAM
 from mqstore.read.directory import open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
 from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.read.store_bounds import StoreOrigin
+from mqstore.request.repositories import point_at
 
 NAME_SERVERS: Final = "nameServers"
 LIVE: Final = LIVE_OPTIONS
@@ -50,21 +53,22 @@ OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode", QUEUES, CACH
 class Places:
     """The paths of a read: directories as typed, clusters, and the topics that addresses name.
 
-    Stores in object stores are among the paths, as RemoteFolders.
+    Stores in object stores and points of repositories are among the paths, as folders that are
+    opened when they are listed.
     """
 
-    paths: tuple[str, ...]
+    paths: tuple[str | Folder, ...]
     clusters: tuple[ClusterSettings, ...] = ()
     topics: tuple[str, ...] = ()
 
-    def roots(self) -> tuple[str, ...]:
-        """Return the stores' roots, directories as absolute paths; looks for those of globs.
+    def roots(self) -> tuple[Folder, ...]:
+        """Return the stores' roots, directories by their absolute paths; looks for those of globs.
 
         Raises as ``store_paths.expand``.
         """
-        found: list[str] = []
+        found: list[Folder] = []
         for path in self.paths:
-            found += (path,) if isinstance(path, RemoteFolder) else store_paths.expand([path])
+            found += [path] if isinstance(path, Folder) else map(Directory, expand([path]))
         return tuple(found)
 
     def check_grows(self) -> None:
@@ -74,8 +78,8 @@ class Places:
     def check_local(self, why: str) -> None:
         """Raise InvalidOptionError with ``why`` for a store that is not in a directory."""
         for path in self.paths:
-            if isinstance(path, RemoteFolder):
-                raise InvalidOptionError("path", path, why)
+            if isinstance(path, Folder):
+                raise InvalidOptionError("path", path.name, why)
 
 
 def is_cluster(path: str) -> bool:
@@ -117,22 +121,27 @@ def places(
     return Places(directories, settings, next(iter(topics), ()))
 
 
-def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Return directories as typed, and stores in object stores as RemoteFolders."""
-    remote = [path for path in paths if is_object_store(path)]
+def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str | Folder, ...]:
+    """Return directories as typed, and the folders of stores in object stores and of points."""
+    points = {path: point for path in paths if (point := point_at(path, texts)) is not None}
+    remote = [path for path in paths if path not in points and is_object_store(path)]
     for path in remote:
         meant = store_paths.cluster_meant(path)
         if meant:
             expected = f"is neither a directory nor an object store; a cluster is {meant}"
             raise InvalidOptionError("path", path, expected)
-    for name in filter(is_object_option, texts if not remote else ()):
+    for name in filter(is_object_option, texts if not any(map(is_object_store, paths)) else ()):
         expected = "is for stores in object stores: a path such as s3://BUCKET/STORE"
         raise InvalidOptionError(name, "***", expected)
     if remote and "storePathCommitLog" in texts:
         expected = "is for directories: in an object store the CommitLog is the folder commitlog"
         raise InvalidOptionError("storePathCommitLog", texts["storePathCommitLog"], expected)
     return tuple(
-        open_objects(parse_object_store(path, texts)) if is_object_store(path) else path
+        points[path]
+        if path in points
+        else open_objects(parse_object_store(path, texts))
+        if is_object_store(path)
+        else path
         for path in paths
     )
 
@@ -180,10 +189,10 @@ def open_all(
         raise
 
 
-def _open_store(root: str, selection: Selection) -> StoreOrigin:
+def _open_store(root: Folder, selection: Selection) -> StoreOrigin:
     """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
     if selection.by_log:
         return open_by_log(root, selection.commit_log, selection.cache)
-    if isinstance(root, RemoteFolder):
+    if root.is_remote:
         return open_at_rest(root)
     return open_origin(root, selection.commit_log)

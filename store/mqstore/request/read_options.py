@@ -26,6 +26,7 @@ MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
 _OF_TABLES: Final = frozenset({
     "groups", "subscriptions", "lagMode", "byTag", "traceTopic", "interval", "byQueue",
+    "lookAgain",
 })  # fmt: skip
 """The options that a read of messages does not take."""
 MAX_PARTITIONS: Final = 100_000
@@ -163,6 +164,7 @@ class ReadOptions(ScanOptions):
     trace_topic: str | None = option("traceTopic", any_text)
     by_queue: bool = option("byQueue", grammar.boolean, False)
     interval_ms: int | None = option("interval", _interval)
+    look_again_ms: int | None = option("lookAgain", grammar.milliseconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

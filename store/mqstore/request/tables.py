@@ -49,5 +49,6 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         trace_topic=options.trace_topic,
         by_queue=options.by_queue,
         interval_ms=options.interval_ms,
+        look_again_ms=options.look_again_ms,
     )
     return [TableWork(part, tuple(columns)) for part in CATALOG[options.table].plan(request)]

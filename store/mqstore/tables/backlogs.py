@@ -42,13 +42,13 @@ class ComparePart:
 
 
 def _measured(wanted: TableRequest) -> list[BacklogPart]:
-    items, request, as_of_ms = _items(wanted)
+    items, request, as_of_ms = planned_items(wanted)
     shares = backlog.split(items, wanted.cores)
     return [BacklogPart(PackedItems.of(share), request, as_of_ms) for share in shares]
 
 
 def _compared(wanted: TableRequest) -> list[ComparePart]:
-    items, request, as_of_ms = _items(wanted)
+    items, request, as_of_ms = planned_items(wanted)
     used = {item.origin for item in items}
     listed = {s.origin: Listed.of(s.config) for s in wanted.stores.sources if s.origin in used}
     parts = []
@@ -58,7 +58,7 @@ def _compared(wanted: TableRequest) -> list[ComparePart]:
     return parts
 
 
-def _items(wanted: TableRequest) -> tuple[list[BacklogItem], BacklogRequest, int]:
+def planned_items(wanted: TableRequest) -> tuple[list[BacklogItem], BacklogRequest, int]:
     """Return the queues of groups, the request, and when the offsets were read (epoch ms)."""
     request = BacklogRequest(wanted.groups, wanted.subscriptions, wanted.lag_mode, wanted.by_tag)
     # A topic is deleted if a snapshot of all topics does not have it.

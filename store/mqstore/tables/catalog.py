@@ -15,12 +15,14 @@ from mqstore.tables import (
     store,
     tags,
     traces,
+    verdicts,
     verify,
 )
 from mqstore.tables.table import Table
 
 _IN_ORDER: Final = (
     *backlogs.BACKLOGS,
+    verdicts.VERDICTS,
     *store.OF_QUEUES,
     *groups.OF_GROUPS,
     tags.TAG_COUNTS,

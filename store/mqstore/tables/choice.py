@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError
-from mqstore.files.base.store_dir import StoreDir, open_dir
+from mqstore.files.base.store_dir import Root, StoreDir, open_dir
 from mqstore.files.store import Store
 from mqstore.format.names import is_system_topic
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
@@ -66,7 +66,7 @@ class StoreRoot:
 
 
 def open_root(
-    root: str, commit_log: Sequence[str] = (), broker_name: str | None = None
+    root: Root, commit_log: Sequence[str] = (), broker_name: str | None = None
 ) -> StoreRoot:
     """Return the store at ``root``; a topics.json that cannot be read is no obstacle.
 

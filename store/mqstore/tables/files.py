@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
+from mqstore.files.base.folder import Folder
 from mqstore.files.base.mapped_file_queue import MappedFile
-from mqstore.files.base.safe_open import survey
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile
@@ -80,7 +80,7 @@ class FilesPart:
             return
         for folder in place.commit_log:
             yield from _commit_log(place, folder, measured=measured)
-        for name, kind, size in _listed(place.root, names.CONSUME_QUEUE):
+        for name, kind, size in _listed(place.folder, names.CONSUME_QUEUE):
             if kind != "directory":
                 path = f"{names.CONSUME_QUEUE}/{name}"
                 yield "other", path, None, size, None, _NOT_FILES.get(kind)
@@ -91,14 +91,14 @@ class FilesPart:
 
 def plan(store: StoreRoot) -> list[FilesPart]:
     """Return the parts of one store: its topics, a thousand in each, and the rest."""
-    entries = _listed(store.root, names.CONSUME_QUEUE)
+    entries = _listed(store.place.folder, names.CONSUME_QUEUE)
     topics = [name for name, kind, _ in entries if kind == "directory"]
     shares = [tuple(topics[at : at + _TASK_TOPICS]) for at in range(0, len(topics), _TASK_TOPICS)]
     return [FilesPart(store, share) for share in (None, *shares)]
 
 
-def _commit_log(place: StoreDir, folder: str, *, measured: bool) -> Iterator[_Found]:
-    shown = folder.removeprefix(f"{place.root}/")
+def _commit_log(place: StoreDir, folder: Folder, *, measured: bool) -> Iterator[_Found]:
+    shown = folder.name.removeprefix(f"{place.root}/")
     files, problems = _mapped(folder, "")
     of_entries = bool(place.dledger) and shown != names.COMMIT_LOG
     ends = _ends(files, of_entries=of_entries) if measured else {}
@@ -120,7 +120,7 @@ def _ends(files: Sequence[MappedFile], *, of_entries: bool) -> dict[str, int]:
 
 def _queues_of(place: StoreDir, topic: str) -> Iterator[_Found]:
     path = f"{names.CONSUME_QUEUE}/{topic}"
-    for name, kind, size in _listed(place.root, path):
+    for name, kind, size in _listed(place.folder, path):
         queue_id = names.parse_queue_id(name)
         if kind != "directory" or queue_id is None or not names.is_topic(topic):
             problem = "no queue of a topic: a broker passes it by"
@@ -130,7 +130,7 @@ def _queues_of(place: StoreDir, topic: str) -> Iterator[_Found]:
 
 
 def _queue(queue: ConsumeQueue) -> Iterator[_Found]:
-    files, problems = _mapped(queue.place.root, queue.path)
+    files, problems = _mapped(queue.place.folder, queue.path)
     try:
         high = queue.bounds(0)[1] * UNIT.itemsize if files else 0
     except StoreError:  # Something is there that we do not follow: it is in ``problems``.
@@ -145,7 +145,7 @@ def _queue(queue: ConsumeQueue) -> Iterator[_Found]:
         yield "consumequeue", path, None, 0, None, reason
 
 
-def _mapped(folder: str, path: str) -> tuple[list[MappedFile], dict[str, str]]:
+def _mapped(folder: Folder, path: str) -> tuple[list[MappedFile], dict[str, str]]:
     """Return the mapped files of a directory, and what is wrong by path: with them or others."""
     files, problems = [], {}
     for name, kind, size in _listed(folder, path):
@@ -169,9 +169,9 @@ def _mapped(folder: str, path: str) -> tuple[list[MappedFile], dict[str, str]]:
 
 
 def _config(place: StoreDir) -> Iterator[_Found]:
-    for name, kind, size in _listed(place.root, names.CONFIG):
+    for name, kind, size in _listed(place.folder, names.CONFIG):
         if kind == "directory":
-            yield from _other(place.root, f"{names.CONFIG}/{name}", _DEPTH)
+            yield from _other(place.folder, f"{names.CONFIG}/{name}", _DEPTH)
             continue
         problem = _NOT_FILES.get(kind)
         if kind == "file" and name.removesuffix(".bak").endswith(".json"):
@@ -190,7 +190,7 @@ def _config_problem(place: StoreDir, name: str) -> str | None:
 
 
 def _index(place: StoreDir) -> Iterator[_Found]:
-    for name, kind, size in _listed(place.root, names.INDEX):
+    for name, kind, size in _listed(place.folder, names.INDEX):
         path = f"{names.INDEX}/{name}"
         if kind != "file" or not names.is_index_file_name(name):
             reason = _NOT_FILES.get(kind, "not named after a time: a broker passes it by")
@@ -207,10 +207,10 @@ def _index(place: StoreDir) -> Iterator[_Found]:
 
 def _top(place: StoreDir) -> Iterator[_Found]:
     told = {names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG}
-    for name, kind, size in _listed(place.root):
+    for name, kind, size in _listed(place.folder):
         if kind == "directory":
-            if name not in told and f"{place.root}/{name}" not in place.commit_log:
-                yield from _other(place.root, name, _DEPTH, place.commit_log)
+            if name not in told and place.folder.at(name) not in place.commit_log:
+                yield from _other(place.folder, name, _DEPTH, place.commit_log)
             continue
         problem = _NOT_FILES.get(kind)
         if name == names.ABORT:
@@ -220,20 +220,20 @@ def _top(place: StoreDir) -> Iterator[_Found]:
         yield _TOP_KINDS.get(name, "other"), name, None, size, size, problem
 
 
-def _other(folder: str, path: str, depth: int, but: Sequence[str] = ()) -> Iterator[_Found]:
+def _other(folder: Folder, path: str, depth: int, but: Sequence[Folder] = ()) -> Iterator[_Found]:
     """Yield the files below a directory, not deeper than ``depth``; without folders ``but``."""
     for name, kind, size in _listed(folder, path):
         if kind == "directory":
-            if depth and f"{folder}/{path}/{name}" not in but:
+            if depth and folder.at(f"{path}/{name}") not in but:
                 yield from _other(folder, f"{path}/{name}", depth - 1, but)
         else:
             yield "other", f"{path}/{name}", None, size, size, _NOT_FILES.get(kind)
 
 
-def _listed(folder: str, path: str = "") -> list[tuple[str, str, int]]:
+def _listed(folder: Folder, path: str = "") -> list[tuple[str, str, int]]:
     """Return what is in a directory; nothing of a link, which has a row where it is listed."""
     try:
-        return survey(folder, path)
+        return folder.survey(path)
     except UnsafePathError:
         return []
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from mqstore.backlog.request import group_test
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import UnsupportedStoreError
-from mqstore.files.base.read_file import RemoteFolder
+from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.format.config import PERM_INHERIT
 from mqstore.format.names import REPLY_SUFFIX, is_system_topic
@@ -130,7 +130,8 @@ def _configured(snapshot: Snapshot) -> Mapping[str, TopicConfig]:
         try:
             return bounds.config.topics()
         except UnsupportedStoreError as error:
-            if not isinstance(snapshot.origin.name, RemoteFolder):
+            origin = snapshot.origin
+            if not (isinstance(origin, StoreDir) and origin.folder.is_remote):
                 raise
             _LOG.warning("perm and numbers of queues are not known: %s", error)
             return {}

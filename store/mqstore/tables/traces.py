@@ -15,7 +15,7 @@ import pyarrow as pa
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import UnknownTopicError
 from mqstore.format.names import TRACE_TOPIC
-from mqstore.format.trace_entries import TraceEntry, parse
+from mqstore.format.trace_entries import END_TRANSACTION, PUB, TraceEntry, parse
 from mqstore.read.plan import SplitLimits, split
 from mqstore.read.scan import scan
 from mqstore.read.selection import unknown
@@ -32,6 +32,8 @@ from mqstore.tables.columns import (
     schema,
 )
 from mqstore.tables.table import BY_TIME, FROM_LOG, Table, TableRequest
+
+__all__ = ["END_TRANSACTION", "PUB", "TRACES", "TRACE_TOPIC", "TraceEntry", "entries", "plan"]
 
 COLUMNS: Final[Columns] = (
     BROKER_NAME,

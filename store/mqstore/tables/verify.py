@@ -37,7 +37,7 @@ class VerifyPart:
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the findings, errors first; at most a thousand of each severity."""
         store = self.store
-        findings = check(store.root, store.place.commit_log)
+        findings = check(store.place.folder, store.place.commit_log)
         yield from batches(((*astuple(found), store.broker_name) for found in findings), SCHEMA)
 
 

@@ -19,7 +19,6 @@ import numpy as np
 from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import exists
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.index.index_append import IndexAppender, next_name
@@ -245,9 +244,9 @@ def clear_tail(writer: StoreWriter, found: LogEnd, *, known_to: int = 0) -> None
 def remove_interlock(writer: StoreWriter) -> None:
     """Let brokers start again, if the interlock file prevents it."""
     folder = writer.place.commit_log[0]
-    if exists(folder, names.INTERLOCK):
+    if folder.exists(names.INTERLOCK):
         durable.unlink(f"{folder}/{names.INTERLOCK}")
-        durable.fsync_directory(folder)
+        durable.fsync_directory(folder.name)
 
 
 def finish(writer: StoreWriter, planned: Intent) -> None:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from mqstore.derive.log_end import find_log_end
 from mqstore.errors import CorruptStoreError, NondeterministicWriteError, NoSpaceError, StoreError
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import exists, list_names
 from mqstore.files.base.store_dir import check_writable, open_dir
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.base.undo import Undo
@@ -87,14 +86,17 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
     """
     target = job.target
     with writers_only(target.root, timeout_ms=job.settings.lock_timeout_ms) as alone:
-        if _is_decided(job) or (exists(target.root, "") and not alone):
+        if _is_decided(job) or (target.place.folder.exists() and not alone):
             return
         with suppress(OSError):
             bad_rows.withdraw(job, [m for m in manifests if m])
         staging.remove(target.staging)
         # There was no store, and there is none; nor does another writer or a broker make one now.
         lock = f"{target.root}/{names.LOCK}"
-        is_bare = target.makes_store and set(list_names(target.root)) <= {names.LOCK, names.OURS}
+        is_bare = target.makes_store and set(target.place.folder.names()) <= {
+            names.LOCK,
+            names.OURS,
+        }
         if alone and is_bare and not openers(lock):
             durable.unlink(lock)
     staging.remove_directories(target.made)
@@ -103,7 +105,7 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
 def _is_decided(job: WriteJob) -> bool:
     place = job.target.place
     try:
-        decided = intent.load(place) if exists(place.root, ledger.LEDGER_FOLDER) else None
+        decided = intent.load(place) if place.folder.exists(ledger.LEDGER_FOLDER) else None
     except (OSError, StoreError):
         return True  # Not known: the staged files may be the only copy of the messages.
     return decided is not None and decided.job_id == job.job_id
@@ -243,7 +245,7 @@ class _Commit:
         found, planned = Store(self._place).sizes.commit_log, self._job.target.sizes.commit_log
         if found is not None and found != planned:
             reason = f"files are {found} bytes long; {planned} were planned for"
-            raise CorruptStoreError(self._place.commit_log[0], 0, reason)
+            raise CorruptStoreError(self._place.commit_log[0].name, 0, reason)
 
     def _check_room(self) -> None:
         disk = os.statvfs(self._place.root)

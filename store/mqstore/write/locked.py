@@ -13,7 +13,6 @@ from dataclasses import replace
 from mqstore.files.base import durable
 from mqstore.files.base.file_sizes import FileSizes
 from mqstore.files.base.new_file import TEMP_FOLDER
-from mqstore.files.base.safe_open import list_names
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.base.undo import Undo
@@ -75,7 +74,7 @@ class LockedStore:
         What is in such folders now was left by earlier commits, or by an earlier writer of this
         lock, and is removed. Without ``undo`` nothing that the writer changes is taken back.
         """
-        for left in list_names(self.root, _TEMPORARY):
+        for left in self.place.folder.names(_TEMPORARY):
             # A new file that has its place already keeps its name there, and that one only.
             staging.remove(f"{self.root}/{_TEMPORARY}/{left}")
         temp_dir = f"{self.root}/{self._temp_dir}"

@@ -17,7 +17,6 @@ from mqstore.derive.log_end import last_store_host
 from mqstore.errors import InvalidOptionError, StoreNotFoundError, shown
 from mqstore.files.base import durable, new_file
 from mqstore.files.base.file_sizes import FileSizes
-from mqstore.files.base.safe_open import exists, list_names
 from mqstore.files.base.store_dir import StoreDir, check_writable, open_dir
 from mqstore.files.base.store_writer import MMAP, PWRITE
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
@@ -100,10 +99,10 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
 
 def is_empty(place: StoreDir) -> bool:
     """Tell whether the root is missing, or holds nothing but what a write of ours left."""
-    root = place.root
-    if not exists(root, ""):
+    if not place.folder.exists():
         return True
-    return os.path.isdir(root) and set(list_names(root)) <= {names.OURS, names.LOCK}  # noqa: PTH112
+    is_there = os.path.isdir(place.root)  # noqa: PTH112
+    return is_there and set(place.folder.names()) <= {names.OURS, names.LOCK}
 
 
 def is_committed(place: StoreDir, key: Key | None) -> bool:
@@ -118,7 +117,7 @@ def is_committed(place: StoreDir, key: Key | None) -> bool:
 def open_for_write(settings: WriteSettings, place: StoreDir) -> StoreDir:
     """Return the store if it may be written to now; finish first what an earlier commit left."""
     if not settings.create_store and is_empty(place):
-        there = "an empty directory" if exists(place.root, "") else "no such directory"
+        there = "an empty directory" if place.folder.exists() else "no such directory"
         raise StoreNotFoundError(place.root, f"{there}: set createStore=true to make a store there")
     store = open_dir(place.root)
     check_writable(store)
@@ -232,12 +231,12 @@ def _check_staging_lasts(settings: WriteSettings, place: StoreDir) -> None:
 
 def _check_write_mode(settings: WriteSettings, place: StoreDir) -> None:
     """Raise InvalidOptionError where a mapped write could find no block for what was reserved."""
-    for folder in (place.root, *place.commit_log) if settings.write_mode == MMAP else ():
-        kind = file_system(_existing(folder))
+    for folder in (place.folder, *place.commit_log) if settings.write_mode == MMAP else ():
+        kind = file_system(_existing(folder.name))
         if not keeps_reservations(kind):
             expected = (
                 "needs a file system whose reserved blocks are sure to be there (ext4, tmpfs), and "
-                f"{shown(folder)} is on {kind or 'an unknown one'}: use {PWRITE}"
+                f"{shown(folder.name)} is on {kind or 'an unknown one'}: use {PWRITE}"
             )
             raise InvalidOptionError("writeMode", MMAP, expected)
 

@@ -24,7 +24,7 @@ from mqstore.derive.rebuild import Rebuilt, rebuild, recovery_start
 from mqstore.derive.sound_record import read_record
 from mqstore.errors import UncleanStoreError, UnsafePathError
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import open_file
+from mqstore.files.base.directory import descriptor
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import checkpoint, config_write
@@ -264,10 +264,10 @@ def _sync_log(store: StoreDir, start: int) -> None:
     with CommitLog(store.commit_log) as log:
         behind = [file for file in log.files.files if file.end > start]
     for file in behind:
-        fd = open_file(file.folder, file.path)
+        fd = descriptor(file.folder, file.path)
         try:
             durable.fsync(fd)
         finally:
             durable.close(fd)
-    for folder in sorted({file.folder for file in behind}):
+    for folder in sorted({file.folder.name for file in behind}):
         durable.fsync_directory(folder)

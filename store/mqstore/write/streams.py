@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from mqstore.errors import StoreLockedError
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import list_names, open_file
+from mqstore.files.base.directory import Directory, descriptor
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.txn import intent, staging
@@ -67,7 +67,7 @@ def sweep(settings: WriteSettings, stream: str, *, before_ns: int) -> int:
 def _left(folder: str, stream: str, before_ns: int) -> list[str]:
     """Return the stream's own folders that are older than that."""
     try:
-        jobs = filter(staging.JOB_ID.fullmatch, sorted(list_names(folder)))
+        jobs = filter(staging.JOB_ID.fullmatch, Directory(folder).names())
     except FileNotFoundError:
         return []
     paths = (f"{folder}/{name}" for name in jobs)
@@ -76,7 +76,7 @@ def _left(folder: str, stream: str, before_ns: int) -> list[str]:
 
 def _is_of(directory: str, stream: str, before_ns: int) -> bool:
     try:
-        fd = open_file(directory, _OWNER)
+        fd = descriptor(Directory(directory), _OWNER)
     except OSError:
         return False
     try:

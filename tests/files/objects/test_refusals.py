@@ -192,9 +192,9 @@ def test_streams_and_writes_are_refused_by_name() -> None:
     ("line", "told"),
     [
         (["recover", "s3://b/store"], "STORE='s3://b/store': must be a directory of this machine"),
-        (["snapshot", "/data/store", "s3://b/x"], "DEST='s3://b/x': must be a directory"),
+        (["copy", "/data/store", "s3://b/x"], "DEST='s3://b/x': must be a directory"),
         (["salvage", "/data/store", "s3://b/x"], "DEST='s3://b/x': must be a directory"),
-        (["snapshot", "s3://b/store", "/nowhere/x"], "must be a directory of this machine"),
+        (["copy", "s3://b/store", "/nowhere/x"], "must be a directory of this machine"),
         (["doctor", "s3://b/store"], "mqlog verify"),
         (["topics", "s3://b/store", "-o", "fs.secret_key=hush"], "AWS_SECRET_ACCESS_KEY"),
         (["topics", "/data/store", "-o", "fs.region=x"], "is for stores in object stores"),

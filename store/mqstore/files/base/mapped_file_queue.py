@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import CorruptStoreError, UnsafePathError
+from mqstore.files.base.folder import Folder
 from mqstore.files.base.read_file import ReadFile
-from mqstore.files.base.safe_open import list_directory, open_to_read
 from mqstore.format.names import parse_mapped_file_name
 
 _MOST_BYTES: Final = 2**31 - 1  # MappedFile#fileSize is an int; a sparse file costs nothing.
@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 2**31 - 1  # MappedFile#fileSize is an int; a sparse file c
 class MappedFile:
     """One file: ``folder/path`` holds bytes [start, start + size) of its sequence."""
 
-    folder: str
+    folder: Folder
     path: str
     start: int
     size: int
@@ -41,7 +41,7 @@ class MappedFile:
 
     def open(self) -> ReadFile:
         """Return the file, open for reading. Raises FileNotFoundError if it was deleted."""
-        return open_to_read(self.folder, self.path)
+        return self.folder.open(self.path)
 
 
 class MappedFileQueue:
@@ -52,8 +52,8 @@ class MappedFileQueue:
         self._starts = [file.start for file in self.files]
 
     @classmethod
-    def list(cls, folders: Iterable[tuple[str, str]]) -> "MappedFileQueue":
-        """Return the mapped files of the directories ``root/path``, given as (root, path) pairs.
+    def list(cls, folders: Iterable[Folder]) -> "MappedFileQueue":
+        """Return the mapped files of the folders.
 
         Names that are no mapped file's are left out, and so are empty files: a broker creates a
         file empty, then sets its length. Raises FileNotFoundError, UnsafePathError, and
@@ -61,20 +61,19 @@ class MappedFileQueue:
         its end is no position.
         """
         files = []
-        for root, path in folders:
-            for entry in list_directory(root, path):
-                name = f"{path}/{entry.name}" if path else entry.name
-                start = parse_mapped_file_name(entry.name)
+        for folder in folders:
+            for entry in folder.entries():
+                name, start = f"{folder}/{entry.name}", parse_mapped_file_name(entry.name)
                 if start is not None and entry.is_directory:
-                    raise UnsafePathError(f"{root}/{name}", "a directory named like a mapped file")
+                    raise UnsafePathError(name, "a directory named like a mapped file")
                 if start is not None and entry.size > _MOST_BYTES:
                     reason = f"{entry.size} bytes, more than a broker can map"
-                    raise CorruptStoreError(f"{root}/{name}", _MOST_BYTES, reason)
+                    raise CorruptStoreError(name, _MOST_BYTES, reason)
                 if start is not None and start + entry.size >= 2**63:
                     reason = "its name and size put its end behind all positions of a log"
-                    raise CorruptStoreError(f"{root}/{name}", 0, reason)
+                    raise CorruptStoreError(name, 0, reason)
                 if start is not None and entry.size > 0:
-                    files.append(MappedFile(root, name, start, entry.size))
+                    files.append(MappedFile(folder, entry.name, start, entry.size))
         return cls(files)
 
     @property

@@ -9,25 +9,28 @@ CompactionStore and RocksDBConfigManager.
 """
 
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from mqstore.errors import (
     NotAStoreError,
     StoreFlavour,
-    StoreNotFoundError,
     UnsafePathError,
     UnsupportedStoreError,
     shown,
 )
+from mqstore.files.base.directory import folder_of
+from mqstore.files.base.folder import Folder
 from mqstore.files.base.mapped_file_queue import MappedFileQueue, check_sizes
-from mqstore.files.base.read_file import RemoteFolder
-from mqstore.files.base.safe_open import exists, is_directory, is_taken, list_names, within
 from mqstore.format import dledger, names
+
+Root: TypeAlias = str | os.PathLike[str] | Folder
+"""A store's root: a directory's path, or a folder opened before."""
 
 _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
 _MOST_NAMES: Final = 100
@@ -71,18 +74,23 @@ _MADE_IN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StoreDir:
-    """A store's root and its CommitLog folders. Plain strings: it travels into tasks."""
+    """A store's root and its CommitLog folders, opened. It travels into tasks."""
 
-    root: str
-    commit_log: tuple[str, ...]
+    folder: Folder
+    commit_log: tuple[Folder, ...]
     dledger: str = field(default="", kw_only=True)
     """The folder ``dledger-SELFID`` in the root; empty where the CommitLog has no entries."""
 
     @classmethod
-    def at(cls, root: str | os.PathLike[str]) -> "StoreDir":
+    def at(cls, root: Root) -> "StoreDir":
         """Return ``root`` with its CommitLog in ``root/commitlog``; nothing is checked."""
-        path = _absolute(root)
-        return cls(path, (within(path, names.COMMIT_LOG),))
+        folder = folder_of(root)
+        return cls(folder, (folder.at(names.COMMIT_LOG),))
+
+    @property
+    def root(self) -> str:
+        """The root's full path or address."""
+        return self.folder.name
 
     def path(self, *parts: str) -> Path:
         """Return ``root/parts…`` for a message or for the write side."""
@@ -91,12 +99,12 @@ class StoreDir:
     @property
     def is_unclean(self) -> bool:
         """Tell whether ``abort`` is there: a broker is running, or it crashed."""
-        return exists(self.root, names.ABORT)
+        return self.folder.exists(names.ABORT)
 
 
 def open_dir(
-    root: str | os.PathLike[str],
-    commit_log: Sequence[str] = (),
+    root: Root,
+    commit_log: Sequence[str | Folder] = (),
     *,
     by_log: bool = False,
     in_rocksdb: bool = False,
@@ -110,84 +118,70 @@ def open_dir(
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name; of
     a store in an object store also UncleanStoreError, unless it was asked for in spite of that.
     """
-    path = _absolute(root)
-    folders = tuple(map(_absolute, commit_log))
-    _check_there(path, folders)
-    place = _dledger(path, folders) or (StoreDir(path, folders) if folders else StoreDir.at(path))
+    found = folder_of(root)
+    folders = tuple(map(folder_of, commit_log))
+    found.check_there()
+    for folder in folders:
+        folder.check_there("CommitLog directory")
+    place = _dledger(found, folders) or (
+        StoreDir(found, folders) if folders else StoreDir.at(found)
+    )
     _refuse_flavours(place)
     if not by_log:
         _refuse_queues(place, in_rocksdb=in_rocksdb, in_batches=in_batches)
     is_plain = not folders and not place.dledger
-    if is_plain and not _has_log(path):
-        raise NotAStoreError(path, _not_a_store(path))
+    if is_plain and not _has_log(found):
+        raise NotAStoreError(found.name, _not_a_store(found))
     return place
 
 
-def _has_log(root: str) -> bool:
+def _has_log(root: Folder) -> bool:
     """Tell whether the folder commitlog is there; raises UnsafePathError for a link, with advice.
 
     On large machines it often leads to another disk. Below the root no link is followed, because
     it may have come with a store; a folder that a person names is.
     """
     try:
-        return is_directory(root, names.COMMIT_LOG)
+        return root.is_directory(names.COMMIT_LOG)
     except UnsafePathError as error:
         target = shown(os.path.realpath(error.path))
         raise UnsafePathError(error.path, f"{error.reason}{_LINKED_LOG.format(target)}") from None
 
 
-def _dledger(root: str, folders: tuple[str, ...]) -> StoreDir | None:
+def _dledger(root: Folder, folders: tuple[Folder, ...]) -> StoreDir | None:
     """Return the store of a broker with a DLedger CommitLog; None if it has none.
 
     Its old CommitLog, of a time before, comes first: DLedgerCommitLog#dividedCommitlogOffset.
     Raises UnsafePathError for a link, UnsupportedStoreError where the folders are not clear.
     """
-    found = [name for name in list_names(root) if name.startswith(dledger.FOLDER_PREFIX)]
-    found = [name for name in found if is_directory(root, name)]
+    found = [name for name in root.names() if name.startswith(dledger.FOLDER_PREFIX)]
+    found = [name for name in found if root.is_directory(name)]
     if len(found) > 1:
-        meant = [n for n in found if within(root, f"{n}/{dledger.DATA}") in folders]
+        meant = [n for n in found if root.at(f"{n}/{dledger.DATA}") in folders]
         found = meant if len(meant) == 1 else found
     if not found:
         return None
     if len(found) > 1:
         listed = ", ".join(map(shown, found))
-        raise UnsupportedStoreError(root, "DLEDGER", _SEVERAL_DLEDGERS.format(listed))
+        raise UnsupportedStoreError(root.name, "DLEDGER", _SEVERAL_DLEDGERS.format(listed))
     name = found[0]
     data = f"{name}/{dledger.DATA}"
     if not folders:
-        if not is_directory(root, data):
-            raise UnsupportedStoreError(root, "DLEDGER", _NO_DATA.format(shown(name)))
-        has_old = is_directory(root, names.COMMIT_LOG) and list_names(root, names.COMMIT_LOG)
+        if not root.is_directory(data):
+            raise UnsupportedStoreError(root.name, "DLEDGER", _NO_DATA.format(shown(name)))
+        has_old = root.is_directory(names.COMMIT_LOG) and root.names(names.COMMIT_LOG)
         below = (*((names.COMMIT_LOG,) if has_old else ()), data)
-        folders = tuple(within(root, folder) for folder in below)
+        folders = tuple(root.at(folder) for folder in below)
     return StoreDir(root, folders, dledger=name)
 
 
-def _absolute(root: str | os.PathLike[str]) -> str:
-    if isinstance(root, RemoteFolder):
-        return root
-    return os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
-
-
-def _check_there(path: str, folders: Sequence[str]) -> None:
-    if isinstance(path, RemoteFolder):
-        path.check_readable()
-        return
-    if not os.path.isdir(path):  # noqa: PTH112
-        there = os.path.lexists(path)
-        raise StoreNotFoundError(path, "not a directory" if there else "no such directory")
-    for folder in folders:
-        if not os.path.isdir(folder):  # noqa: PTH112
-            raise StoreNotFoundError(folder, "no such CommitLog directory")
-
-
-def _not_a_store(folder: str) -> str:
-    if exists(folder, names.COPY_MARK):
+def _not_a_store(folder: Folder) -> str:
+    if folder.exists(names.COPY_MARK):
         return "a copy of a store is made in it, or was not finished"
-    meant = _meant(folder)
+    meant = _meant(folder.name)
     if meant:
         return f"no folder commitlog in it; did you mean {shown(meant)}?"
-    if is_directory(folder, names.CONSUME_QUEUE):
+    if folder.is_directory(names.CONSUME_QUEUE):
         return (
             "consumequeue is in it, but no folder commitlog; name the broker's CommitLog folders "
             "in storePathCommitLog (with the command mqlog: --commit-log, once for each)"
@@ -225,15 +219,14 @@ def _of_brokers(folder: str, brokers: Sequence[str]) -> str:
 
 def _is_store(path: str) -> bool:
     with suppress(OSError, UnsafePathError):
-        return is_directory(path, names.COMMIT_LOG)
+        return folder_of(path).is_directory(names.COMMIT_LOG)
     return False
 
 
 def _refuse_flavours(place: StoreDir) -> None:
     """Refuse by name the stores whose messages we would read wrongly."""
-    root = place.root
-    if list_names(root, "compaction/compactionLog"):
-        raise UnsupportedStoreError(root, "COMPACTION", _COMPACTION)
+    if place.folder.names("compaction/compactionLog"):
+        raise UnsupportedStoreError(place.root, "COMPACTION", _COMPACTION)
 
 
 def rocksdb_queues(place: StoreDir) -> str | None:
@@ -241,7 +234,7 @@ def rocksdb_queues(place: StoreDir) -> str | None:
 
     With rocksdbCQDoubleWriteEnable a broker keeps both; then the files are as good.
     """
-    found = (path for path in _ROCKSDB_QUEUES if exists(place.root, f"{path}/CURRENT"))
+    found = (path for path in _ROCKSDB_QUEUES if place.folder.exists(f"{path}/CURRENT"))
     path = next(found, None)
     return None if path is None or _has_file_queues(place) else path
 
@@ -252,17 +245,17 @@ def _refuse_queues(place: StoreDir, *, in_rocksdb: bool, in_batches: bool) -> No
     if path is not None and not in_rocksdb:
         reason = _ROCKSDB.format(f"{path}/CURRENT")
         raise UnsupportedStoreError(place.root, ROCKSDB_CONSUME_QUEUE, reason)
-    if (path is not None or not in_batches) and list_names(place.root, names.BATCH_CONSUME_QUEUE):
+    if (path is not None or not in_batches) and place.folder.names(names.BATCH_CONSUME_QUEUE):
         reason = _BATCH_IN_ROCKSDB if in_batches else _BATCH_CQ
         raise UnsupportedStoreError(place.root, BATCH_QUEUES, reason)
 
 
 def _has_file_queues(place: StoreDir) -> bool:
-    topics = (name for name in list_names(place.root, names.CONSUME_QUEUE) if names.is_topic(name))
+    topics = (name for name in place.folder.names(names.CONSUME_QUEUE) if names.is_topic(name))
     return any(
         names.parse_queue_id(queue) is not None
         for topic in topics
-        for queue in list_names(place.root, f"{names.CONSUME_QUEUE}/{topic}")
+        for queue in place.folder.names(f"{names.CONSUME_QUEUE}/{topic}")
     )
 
 
@@ -273,12 +266,12 @@ def check_writable(store: StoreDir) -> None:
     CorruptStoreError where a file of the CommitLog was cut short.
     """
     for path in _MADE_IN:
-        if is_taken(store.root, path):
+        if _is_taken(f"{store.root}/{path}"):
             raise UnsafePathError(f"{store.root}/{path}", "not a directory")
     if store.dledger:
         raise UnsupportedStoreError(store.root, "DLEDGER", f"{store.dledger}: {_RAFT}")
     for path, flavour, reason in _NOT_WRITABLE:
-        if exists(store.root, path):
+        if store.folder.exists(path):
             raise UnsupportedStoreError(store.root, flavour, f"{path}: {reason}")
     owner = os.stat(store.root).st_uid  # noqa: PTH116 - paths are strings here
     if os.geteuid() not in {0, owner}:
@@ -287,17 +280,28 @@ def check_writable(store: StoreDir) -> None:
             "could not open the files we would make"
         )
         raise UnsupportedStoreError(store.root, "OWNER", reason)
-    if list_names(store.root, "consumequeue_ext"):
+    if store.folder.names("consumequeue_ext"):
         reason = "consumequeue_ext: unit extensions (enableConsumeQueueExt) are not written"
         raise UnsupportedStoreError(store.root, "CONSUME_QUEUE_EXT", reason)
-    if store.commit_log != (f"{store.root}/{names.COMMIT_LOG}",):
+    if store.commit_log != (store.folder.at(names.COMMIT_LOG),):
         reason = f"CommitLog in other folders than commitlog ({_SEVERAL_FOLDERS})"
         raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
     _check_gapless(store)
 
 
+def _is_taken(path: str) -> bool:
+    """Tell whether something that is no directory has the name.
+
+    One look at the name: a directory that another process removes or makes meanwhile is none.
+    """
+    try:
+        return not stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _check_gapless(store: StoreDir) -> None:
-    log = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
+    log = MappedFileQueue.list(store.commit_log)
     for before, after in pairwise(log.files):
         if before.end != after.start:
             check_sizes([log])  # A file that was cut short is no file that is elsewhere.

@@ -11,7 +11,6 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
-from mqstore.files.base.safe_open import exists, open_to_read
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.config.config_text import parse_object
@@ -249,7 +248,7 @@ class BrokerConfig:
         return ConfigFileState(SOUND)
 
     def _text(self, path: str) -> str:
-        file = open_to_read(self.place.root, path)
+        file = self.place.folder.open(path)
         try:
             size = file.size
             if size > config.MAX_CONFIG_BYTES:
@@ -276,7 +275,7 @@ class BrokerConfig:
     def _in_rocksdb(self, name: str) -> TableContent | None:
         """Return the table in RocksDB; None if there is none, or the JSON file counted further."""
         is_json = any(
-            exists(self.place.root, f"{names.CONFIG}/{name}{suffix}")
+            self.place.folder.exists(f"{names.CONFIG}/{name}{suffix}")
             for suffix in ("", config.BACKUP_SUFFIX)
         )
         try:

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from mqstore.files.base.safe_open import read_small
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.format import config, names
 from mqstore.format.checkpoint import CHECKPOINT
@@ -25,7 +24,7 @@ def timer_of(data: bytes) -> np.void | None:
 
 
 def _first(place: StoreDir, path: str, layout: "np.dtype[np.void]") -> np.void | None:
-    return _first_of(read_small(place.root, path, layout.itemsize) or b"", layout)
+    return _first_of(place.folder.read_small(path, layout.itemsize) or b"", layout)
 
 
 def _first_of(data: bytes, layout: "np.dtype[np.void]") -> np.void | None:

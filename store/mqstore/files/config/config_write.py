@@ -18,7 +18,6 @@ import numpy as np
 
 from mqstore.files.base import durable
 from mqstore.files.base.new_file import opened
-from mqstore.files.base.safe_open import read_small
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import checkpoint as checkpoint_file
 from mqstore.files.config.broker_config import BROKEN, EMPTY, BrokerConfig
@@ -77,7 +76,7 @@ def replace_json(writer: StoreWriter, name: str, document: Mapping[str, Any]) ->
     writer.make_directories(names.CONFIG)
     path = f"{names.CONFIG}/{name}"
     text = json.dumps(document, ensure_ascii=False, indent="\t").encode()
-    before = read_small(writer.root, path)
+    before = writer.place.folder.read_small(path)
     is_lost = BrokerConfig(writer.place).look(name).state in (EMPTY, BROKEN)
     if before is not None and not is_lost:
         replace_file(writer, f"{path}{BACKUP_SUFFIX}", before)
@@ -93,7 +92,7 @@ def replace_checkpoint(writer: StoreWriter, fields: Mapping[str, int]) -> None:
     for name, value in fields.items():
         page[name] = value
     data = page.tobytes().ljust(FILE_SIZE, b"\0")
-    before = read_small(writer.root, names.CHECKPOINT)
+    before = writer.place.folder.read_small(names.CHECKPOINT)
     if before is None:
         replace_file(writer, names.CHECKPOINT, data)
     else:
@@ -102,7 +101,7 @@ def replace_checkpoint(writer: StoreWriter, fields: Mapping[str, int]) -> None:
 
 def replace_file(writer: StoreWriter, path: str, data: bytes) -> None:
     """Make ``path``, relative to the root, hold ``data``: durably and in one step."""
-    before = read_small(writer.root, path)
+    before = writer.place.folder.read_small(path)
     if before is None:
         writer.undo.remember(lambda: durable.unlink(writer.path(path)))
     else:

@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from mqstore.errors import CorruptConfigError, shown
-from mqstore.files.base.safe_open import exists
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.format import config, names
 from mqstore.format.arrays import TopicGroup
@@ -36,12 +35,14 @@ class PopFacts:
     """What one broker keeps of POP, by (topic, group).
 
     ``order_info`` None: the broker does not tell. ``kv`` None: it has entries of the KV service,
-    and they cannot be read from here.
+    and they cannot be read from here. ``is_buffered``: checkpoints and acknowledgements of the
+    last seconds may be in the broker's memory alone.
     """
 
     order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]] | None = field(default_factory=dict)
     modes: frozenset[TopicGroup] = frozenset()
     kv: KvPops | None = field(default_factory=KvPops)
+    is_buffered: bool = False
 
 
 class _Files(Protocol):
@@ -61,7 +62,7 @@ def pop_facts(files: _Files) -> PopFacts:
 
 def kv_pops(place: StoreDir) -> KvPops | None:
     """Return what the KV service keeps; nothing without ``kvStore``, None where it is not read."""
-    return None if exists(place.root, names.KV_STORE) else KvPops()
+    return None if place.folder.exists(names.KV_STORE) else KvPops()
 
 
 def order_infos(document: Mapping[str, Any]) -> dict[TopicGroup, dict[int, OrderInfo]]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, CorruptStoreError, UnsupportedStoreError
-from mqstore.files.base.safe_open import survey
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.config_text import parse_object
 from mqstore.files.rocksdb.database import RocksDatabase, check_installed, has_database
@@ -97,7 +96,7 @@ def newest_table(place: StoreDir, table: RocksTable) -> TableContent | None:
     Raises UnsupportedStoreError without the package that reads RocksDB, and for the form
     of configManagerVersion=v2; CorruptConfigError, UnsafePathError.
     """
-    if has_database(place.root, f"{names.CONFIG}/{_OF_V2}"):
+    if has_database(place.folder, f"{names.CONFIG}/{_OF_V2}"):
         reason = (
             f"{names.CONFIG}/{_OF_V2} is configuration of configManagerVersion=v2, which mqlog "
             "does not read (a broker exports it as JSON files: mqadmin rocksDBConfigToJson)"
@@ -113,7 +112,7 @@ def table_places(place: StoreDir, table: RocksTable) -> list[TablePlace]:
         TablePlace(_ALL_TABLES, table.family, f"{table.family}Version"),
         TablePlace(table.folder, "default", "kvDataVersion"),
     )
-    return [one for one in both if has_database(place.root, f"{names.CONFIG}/{one.folder}")]
+    return [one for one in both if has_database(place.folder, f"{names.CONFIG}/{one.folder}")]
 
 
 def config_databases(place: StoreDir) -> list[str]:
@@ -121,8 +120,8 @@ def config_databases(place: StoreDir) -> list[str]:
 
     Raises UnsupportedStoreError without the package that reads those with tables.
     """
-    folders = [name for name, kind, _ in survey(place.root, names.CONFIG) if kind == "directory"]
-    found = [name for name in folders if has_database(place.root, f"{names.CONFIG}/{name}")]
+    folders = [name for name, kind, _ in place.folder.survey(names.CONFIG) if kind == "directory"]
+    found = [name for name in folders if has_database(place.folder, f"{names.CONFIG}/{name}")]
     if any(table_places(place, table) for table in TABLE_OF.values()):
         check_installed(f"{place.root}/{names.CONFIG}", ROCKSDB_CONFIG)
     return found
@@ -139,7 +138,7 @@ def read_table(place: StoreDir, where: TablePlace) -> TableContent:
     path = f"{names.CONFIG}/{where.folder}"
     name = f"{place.root}/{path}"
     try:
-        with RocksDatabase(place.root, path, ROCKSDB_CONFIG) as database:
+        with RocksDatabase(place.folder, path, ROCKSDB_CONFIG) as database:
             texts = _bounded(database.items(where.family), name)
             version = database.get(where.versions, _VERSION_KEY) or b"{}"
     except CorruptStoreError as error:

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import list_names, read_small
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import bounded_json
 from mqstore.format import names
@@ -37,9 +36,9 @@ def published(place: StoreDir) -> dict[tuple[str, str], dict[int, int]]:
     Raises CorruptConfigError for a file that is not what ``publish`` writes.
     """
     found: dict[tuple[str, str], dict[int, int]] = {}
-    for name in filter(_GROUP_FILE.fullmatch, list_names(place.root, GROUPS_FOLDER)):
+    for name in filter(_GROUP_FILE.fullmatch, place.folder.names(GROUPS_FOLDER)):
         path = f"{GROUPS_FOLDER}/{name}"
-        data = read_small(place.root, path)
+        data = place.folder.read_small(path)
         if data is not None:
             group, topics = _parse(data, f"{place.root}/{path}")
             found |= {(topic, group): queues for topic, queues in topics.items()}

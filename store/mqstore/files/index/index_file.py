@@ -16,7 +16,6 @@ import numpy as np
 from mqstore.errors import CorruptStoreError
 from mqstore.files.base.file_sizes import Layout
 from mqstore.files.base.read_file import ReadFile
-from mqstore.files.base.safe_open import list_directory, open_to_read
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.arrays import Bytes, Int32s, Int64s, Structs
@@ -51,7 +50,7 @@ class IndexFile:
 
     def open(self) -> ReadFile:
         """Return the file, open for reading. Raises FileNotFoundError, UnsafePathError."""
-        return open_to_read(self.place.root, f"{names.INDEX}/{self.name}")
+        return self.place.folder.open(f"{names.INDEX}/{self.name}")
 
     @cached_property
     def header(self) -> np.void:
@@ -204,7 +203,7 @@ class IndexFile:
 def list_index_files(place: StoreDir) -> list[IndexFile]:
     """Return the files of index/, oldest first; empty ones and other names are left out."""
     try:
-        entries = list_directory(place.root, names.INDEX)
+        entries = place.folder.entries(names.INDEX)
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [

@@ -14,7 +14,6 @@ import numpy as np
 from mqstore.files.base import durable
 from mqstore.files.base.file_sizes import Layout
 from mqstore.files.base.new_file import opened
-from mqstore.files.base.safe_open import survey
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.index.index_file import IndexFile, chain, read_slots
 from mqstore.files.log.commit_log import CommitLog
@@ -91,7 +90,7 @@ def cut_back(file: IndexFile, layout: Layout, count: int, log: CommitLog) -> Non
 def remove_empty(place: StoreDir) -> None:
     """Remove files without a byte, which a broker that was killed while it made them leaves."""
     folder = f"{place.root}/{INDEX}"
-    empty = [name for name, kind, size in survey(place.root, INDEX) if kind == "file" and not size]
+    empty = [name for name, kind, size in place.folder.survey(INDEX) if kind == "file" and not size]
     for name in filter(is_index_file_name, empty):
         durable.unlink(f"{folder}/{name}")
     if empty:

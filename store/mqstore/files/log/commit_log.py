@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.files.base.directory import Directory, descriptor
+from mqstore.files.base.folder import Folder
 from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
-from mqstore.files.base.read_file import ReadFile, RemoteFolder, each
-from mqstore.files.base.safe_open import open_file
+from mqstore.files.base.read_file import ReadFile
 from mqstore.files.lock.file_system import is_remote
 from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.message import (
@@ -117,16 +118,16 @@ class CommitLog:
     A context manager: it keeps up to 32 descriptors (or mappings) open while records are read.
     """
 
-    def __init__(self, folders: Sequence[str], read_mode: str = "pread") -> None:
+    def __init__(self, folders: Sequence[Folder], read_mode: str = "pread") -> None:
         if read_mode not in READ_MODES:
             raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
-        self._folder = folders[0] if folders else ""
-        self._is_far = isinstance(self._folder, RemoteFolder)
-        is_local = not self._is_far and not any(map(is_remote, folders))
+        self._folder = folders[0] if folders else Directory("")
+        self._is_far = self._folder.is_remote
         self.block_bytes = _FAR_BLOCK_BYTES if self._is_far else _BLOCK_BYTES
         """How many bytes to read at a time: a cache's worth, or what one request is worth."""
-        self._mapped = read_mode == "mmap" and is_local
-        self.files = MappedFileQueue.list([(folder, "") for folder in folders])
+        is_near = not (self._is_far or any(is_remote(folder.name) for folder in folders))
+        self._mapped = read_mode == "mmap" and is_near
+        self.files = MappedFileQueue.list(folders)
         self._starts = np.array([file.start for file in self.files.files], np.int64)
         self._ends = np.array([file.end for file in self.files.files], np.int64)
         self._open: OrderedDict[int, ReadFile] = OrderedDict()
@@ -307,7 +308,7 @@ class CommitLog:
             for index, begin, into in runs
             for low in range(0, len(into), _FAR_PART_BYTES)
         ]
-        each(self._folder, lambda part: self._fill(*part), parts)
+        self._folder.each(lambda part: self._fill(*part), parts)
 
     def _fill(self, opened: ReadFile, index: int, physical_offset: int, into: memoryview) -> None:
         file = self.files.files[index]
@@ -320,9 +321,8 @@ class CommitLog:
     def _opened_at(self, physical_offset: int) -> tuple[ReadFile | None, int, int]:
         """Return the file that holds a place, the position in it, and the bytes from there on."""
         index = int(np.searchsorted(self._starts, physical_offset, side="right")) - 1
-        if index < 0 or physical_offset >= self._ends[index]:
+        if index < 0 or physical_offset >= (file := self.files.files[index]).end:
             return None, 0, 0
-        file = self.files.files[index]
         return self._opened(index), physical_offset - file.start, file.end - physical_offset
 
     def _opened(self, index: int) -> ReadFile:
@@ -345,7 +345,7 @@ class CommitLog:
 
 
 def _map(file: MappedFile) -> Bytes:
-    fd = open_file(file.folder, file.path)
+    fd = descriptor(file.folder, file.path)
     try:
         # Map only what was just seen to be there: beyond it, a read would be a SIGBUS.
         size = min(file.size, os.fstat(fd).st_size)

@@ -17,7 +17,6 @@ import numpy as np
 
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
-from mqstore.files.base.safe_open import read_small
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
@@ -100,6 +99,11 @@ class EntryLog(CommitLog):
         files = (file.start for file in self.files.files if self.head_bytes(file))
         return next(files, self.high)
 
+    @property
+    def index_path(self) -> str:
+        """The folder of ``index``, below the root."""
+        return f"{self._place.dledger}/{INDEX}"
+
     @cached_property
     def index(self) -> MappedFileQueue:
         """DLedger's index units: byte 32 * i has that of entry i; no files if they are not there.
@@ -107,8 +111,7 @@ class EntryLog(CommitLog):
         Raises UnsafePathError, CorruptStoreError.
         """
         try:
-            folder = f"{self._place.dledger}/{INDEX}"
-            return MappedFileQueue.list([(self._place.root, folder)])
+            return MappedFileQueue.list([self._place.folder.at(self.index_path)])
         except (FileNotFoundError, NotADirectoryError):
             return MappedFileQueue(())
 
@@ -157,7 +160,7 @@ class EntryLog(CommitLog):
         """
         for name in (CHECKPOINT, f"{CHECKPOINT}.bak"):
             path = f"{self._place.dledger}/{name}"
-            data = read_small(self._place.root, path, _CHECKPOINT_BYTES)
+            data = self._place.folder.read_small(path, _CHECKPOINT_BYTES)
             for line in (data or b"").decode("latin-1").splitlines():
                 key, _, value = line.partition("=")
                 digits = value.strip().removeprefix("-")

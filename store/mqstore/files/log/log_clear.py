@@ -51,7 +51,7 @@ def remove_files_behind(writer: StoreWriter, tail: int) -> None:
     files = _log_files(writer).files
     for file in reversed([file for file in files if file.start > tail][1:]):
         durable.unlink(file.name)
-        durable.fsync_directory(file.folder)
+        durable.fsync_directory(file.folder.name)
 
 
 def restore(log: CommitLog, physical_offset: int, record: bytes) -> None:
@@ -69,7 +69,7 @@ def amend(log: CommitLog, physical_offset: int, field: str, value: int) -> None:
 
 
 def _log_files(writer: StoreWriter) -> MappedFileQueue:
-    return MappedFileQueue.list([(folder, "") for folder in writer.place.commit_log])
+    return MappedFileQueue.list(writer.place.commit_log)
 
 
 def _move(writer: StoreWriter, path: str, position: int, size: int, copy: str) -> None:

@@ -24,7 +24,7 @@ from mqstore.errors import (
     UnsafePathError,
     shown,
 )
-from mqstore.files.base.read_file import Entry, RemoteFolder
+from mqstore.files.base.folder import Entry, Folder
 from mqstore.files.objects.address import ALLOW_UNCLEAN, MAX_OBJECTS, ObjectStore
 from mqstore.files.objects.connection import connect, unavailable
 from mqstore.format.names import ABORT
@@ -235,37 +235,68 @@ class ObjectFile:
             return self._handle
 
 
-class ObjectFolder(RemoteFolder):
-    """A folder of a store in an object store: the root, or one below it."""
+class ObjectFolder(Folder):
+    """A folder of a store in an object store: the root, or one below it.
 
-    files: ObjectFiles
-    below: str
+    One folder is listed once: what is added to it afterwards is not seen.
+    """
 
-    @classmethod
-    def of(cls, files: ObjectFiles, below: str = "") -> "ObjectFolder":
-        """Return the folder ``below`` the root; nothing is asked."""
-        address = files.store.address
-        found = cls(f"{address}/{below}" if below else address)
-        found.files, found.below = files, below
-        return found
+    is_remote = True
+
+    def __init__(self, files: ObjectFiles, below: str = "") -> None:
+        self._files, self._below = files, below
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (ObjectFolder.of, (self.files, self.below))
+        return (ObjectFolder, (self._files, self._below))
+
+    @property
+    def name(self) -> str:
+        """The address."""
+        address = self._files.store.address
+        return f"{address}/{self._below}" if self._below else address
 
     def at(self, path: str) -> "ObjectFolder":
-        """Return the folder ``path`` in it."""
-        return ObjectFolder.of(self.files, self._path(path))
+        """Return the folder ``path`` in it, read through the same connection."""
+        return ObjectFolder(self._files, self._path(path))
 
     def entries(self, path: str = "") -> list[Entry]:
         """Return what the listing has; the first call for a folder lists it."""
-        found = self.files.folder(self._path(path))
+        found = self._files.folder(self._path(path))
         return sorted(found.values(), key=lambda entry: entry.name)
 
-    def entry(self, path: str) -> Entry | None:
+    def survey(self, path: str = "") -> list[tuple[str, str, int]]:
+        """Return what the listing has; none if the folder is not there."""
+        return [
+            (entry.name, "directory" if entry.is_directory else "file", entry.size)
+            for entry in self._known(path)
+        ]
+
+    def names(self, path: str = "") -> list[str]:
+        """Return the names in the listing; none if the folder is not there."""
+        return [entry.name for entry in self._known(path)]
+
+    def exists(self, path: str = "") -> bool:
+        """Tell whether the listing has ``path``."""
+        return self._entry(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether the listing has ``path`` as a folder."""
+        found = self._entry(path)
+        return found is not None and found.is_directory
+
+    def _known(self, path: str) -> list[Entry]:
+        try:
+            return self.entries(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _entry(self, path: str) -> Entry | None:
         """Return what the listing has of one name."""
+        if not self._path(path):
+            return Entry("", True, 0) if self._known("") else None
         folder, _, name = self._path(path).rpartition("/")
         try:
-            return self.files.folder(folder).get(name)
+            return self._files.folder(folder).get(name)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -274,42 +305,42 @@ class ObjectFolder(RemoteFolder):
         where = f"{self}/{path}"
         if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
             raise UnsafePathError(where, "not a name inside the store")
-        entry = self.entry(path)
+        entry = self._entry(path)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", where)
         if entry.is_directory:
             raise UnsafePathError(where, "not a plain file")
-        return self.files.file(self._path(path))
+        return self._files.file(self._path(path))
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Work with as many threads as requests may be under way at a time."""
         listed = list(items)
-        count = min(self.files.store.requests_in_flight, len(listed))
+        count = min(self._files.store.requests_in_flight, len(listed))
         if count <= 1:
             return [work(item) for item in listed]
         with ThreadPoolExecutor(count) as workers:
             return list(workers.map(work, listed))
 
-    def check_readable(self) -> None:
+    def check_there(self, kind: str = "directory") -> None:
         """Raise StoreNotFoundError where nothing is; UncleanStoreError where ``abort`` is."""
         try:
-            found = self.files.folder("")
+            found = self._files.folder("")
         except (FileNotFoundError, NotADirectoryError):
-            raise StoreNotFoundError(self, "nothing is there") from None
+            raise StoreNotFoundError(self.name, "nothing is there") from None
         if not found:
-            raise StoreNotFoundError(self, "nothing is there")
-        if ABORT in found and not self.files.store.allow_unclean:
+            raise StoreNotFoundError(self.name, "nothing is there")
+        if ABORT in found and not self._files.store.allow_unclean:
             reason = (
                 "the file abort is in it: it was copied while its broker was running, or after a "
-                "crash. Copy it from a broker that was shut down, or from mqlog snapshot; or read "
+                "crash. Copy it from a broker that was shut down, or from mqlog copy; or read "
                 f"it as it is with {ALLOW_UNCLEAN}=true"
             )
-            raise UncleanStoreError(f"{shown(str(self))}: {reason}")
+            raise UncleanStoreError(f"{shown(self.name)}: {reason}")
 
     def _path(self, path: str) -> str:
-        return "/".join(filter(None, (self.below, path)))
+        return "/".join(filter(None, (self._below, path)))
 
 
 def open_objects(store: ObjectStore) -> ObjectFolder:
     """Return the root of a store in an object store; nothing is asked yet."""
-    return ObjectFolder.of(ObjectFiles(store))
+    return ObjectFolder(ObjectFiles(store))

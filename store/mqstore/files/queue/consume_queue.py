@@ -8,7 +8,6 @@ import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import MappedFileQueue
-from mqstore.files.base.safe_open import list_directory
 from mqstore.files.base.store_dir import BY_LOG, StoreDir
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
 from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks, written_units
@@ -181,7 +180,7 @@ def _is_live(units: Structs, commit_log_low: int) -> Mask:
 def mapped_files(queue: Units) -> MappedFileQueue:
     """Return the files in a queue's directory; none if there is no such directory."""
     try:
-        return MappedFileQueue.list([(queue.place.root, queue.path)])
+        return MappedFileQueue.list([queue.place.folder.at(queue.path)])
     except (FileNotFoundError, NotADirectoryError):
         return MappedFileQueue(())
 
@@ -212,6 +211,6 @@ def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[T
 
 def _directories(place: StoreDir, path: str) -> list[str]:
     try:
-        return [entry.name for entry in list_directory(place.root, path) if entry.is_directory]
+        return [entry.name for entry in place.folder.entries(path) if entry.is_directory]
     except (FileNotFoundError, NotADirectoryError):
         return []

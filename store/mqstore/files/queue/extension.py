@@ -32,7 +32,7 @@ class ConsumeQueueExt:
         """The extension's files; none if there is no such directory."""
         path = f"{names.CONSUME_QUEUE_EXT}/{self.topic}/{self.queue_id}"
         try:
-            return MappedFileQueue.list([(self.place.root, path)])
+            return MappedFileQueue.list([self.place.folder.at(path)])
         except (FileNotFoundError, NotADirectoryError):
             return MappedFileQueue(())
 

@@ -14,7 +14,6 @@ from mqstore.errors import CorruptStoreError, UnsafePathError
 from mqstore.files.base import durable
 from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.base.new_file import opened
-from mqstore.files.base.safe_open import list_directory
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.queue.unit_blocks import written_units
@@ -33,6 +32,7 @@ class QueueRepair:
         self._queue = (topic, queue_id)
         self._writer = writer
         self._root = writer.root
+        self._folder = writer.place.folder
         self._file_size = writer.sizes.consume_queue
         self._found: list[tuple[int, int]] = []  # start and bytes of each file, empty ones too
         self.files = self._list()
@@ -136,7 +136,7 @@ class QueueRepair:
 
     def _list(self) -> MappedFileQueue:
         try:
-            entries = list_directory(self._root, self.path)
+            entries = self._folder.entries(self.path)
         except (FileNotFoundError, NotADirectoryError):
             entries = []
         named = [(parse_mapped_file_name(e.name), e) for e in entries]
@@ -146,7 +146,7 @@ class QueueRepair:
                 raise UnsafePathError(path, "a directory named like a mapped file")
         self._found = [(start, entry.size) for start, entry in named if start is not None]
         return MappedFileQueue(
-            MappedFile(self._root, f"{self.path}/{mapped_file_name(start)}", start, size)
+            MappedFile(self._folder, f"{self.path}/{mapped_file_name(start)}", start, size)
             for start, size in self._found
             if size and not start % self._file_size
         )

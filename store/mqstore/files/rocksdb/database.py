@@ -15,8 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mqstore.errors import CorruptStoreError, StoreFlavour, UnsupportedStoreError
-from mqstore.files.base.read_file import RemoteFolder
-from mqstore.files.base.safe_open import exists, list_directory
+from mqstore.files.base.folder import Folder
 
 if TYPE_CHECKING:
     import rocksdict
@@ -31,15 +30,15 @@ _FILE_BEGINNINGS: Final = ("MANIFEST-", "OPTIONS-")
 _FILE_NAMES: Final = ("CURRENT", "IDENTITY")
 
 
-def has_database(root: str, path: str) -> bool:
+def has_database(root: Folder, path: str) -> bool:
     """Tell whether ``root/path`` is the folder of a RocksDB database."""
-    return exists(root, f"{path}/CURRENT")
+    return root.exists(f"{path}/CURRENT")
 
 
 class RocksDatabase:
     """The database in the folder ``root/path`` as it was when it was opened. ``close`` it."""
 
-    def __init__(self, root: str, path: str, flavour: StoreFlavour, advice: str = "") -> None:
+    def __init__(self, root: Folder, path: str, flavour: StoreFlavour, advice: str = "") -> None:
         """Open it. ``flavour`` is that of the UnsupportedStoreError without the package rocksdict.
 
         ``advice`` ends the messages of errors.
@@ -48,7 +47,7 @@ class RocksDatabase:
         FileNotFoundError, OSError.
         """
         self._where = f"{root}/{path}"
-        if isinstance(root, RemoteFolder):
+        if root.is_remote:
             reason = f"RocksDB databases are read in local directories only: copy the store{advice}"
             raise UnsupportedStoreError(self._where, flavour, reason)
         self._advice = advice
@@ -191,11 +190,11 @@ class RocksDatabase:
         )
 
 
-def _files(root: str, path: str) -> dict[str, int]:
+def _files(root: Folder, path: str) -> dict[str, int]:
     """Return names and sizes of the files that a database consists of. Raises UnsafePathError."""
     return {
         entry.name: entry.size
-        for entry in list_directory(root, path)
+        for entry in root.entries(path)
         if not entry.is_directory
         and (
             entry.name.endswith(_FILE_ENDINGS)

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.base.folder import Folder
 from mqstore.files.base.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE
 from mqstore.files.queue.consume_queue import MOST_QUEUES
 from mqstore.files.rocksdb.database import RocksDatabase
@@ -35,7 +36,7 @@ _OF_A_UNIT: Final = ("physical_offset", "size", "tags_code")
 class UnitTable:
     """Reads units by queue and queue offset; opened again when it is needed after ``close``."""
 
-    def __init__(self, root: str, path: str) -> None:
+    def __init__(self, root: Folder, path: str) -> None:
         """``root/path`` is the database's folder. Raises as RocksDatabase."""
         self._root, self._path = root, path
         self._database: RocksDatabase | None = None
@@ -74,7 +75,7 @@ class UnitTable:
                     found[queue] = end
             if len(found) > MOST_QUEUES:
                 reason = f"more than {MOST_QUEUES} queues"
-                raise UnsupportedStoreError(self._root, "TOO_LARGE", reason)
+                raise UnsupportedStoreError(self._root.name, "TOO_LARGE", reason)
         return found
 
     def checkpoint(self) -> int:

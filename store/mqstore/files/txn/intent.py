@@ -25,7 +25,6 @@ from mqstore.errors import CorruptConfigError, StoreError, StoreLockedError
 from mqstore.files.base import durable
 from mqstore.files.base.file_sizes import FileSizes
 from mqstore.files.base.new_file import opened
-from mqstore.files.base.safe_open import read_small
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.lock.processes import is_locked
@@ -177,7 +176,7 @@ def abort_is_ours(place: StoreDir) -> bool:
 
     A 4.9 broker that is started on it keeps its text; a 5.x broker writes its process id.
     """
-    return (read_small(place.root, names.ABORT) or b"").startswith(_ABORT.encode())
+    return (place.folder.read_small(names.ABORT) or b"").startswith(_ABORT.encode())
 
 
 def _broker_came(place: StoreDir, intent: Intent) -> bool:
@@ -216,7 +215,7 @@ def check_sequence(writer: StoreWriter) -> None:
 
 def sequence(place: StoreDir) -> int:
     """Return how often a commit began or ended in this store; 0 if none ever did."""
-    found = read_small(place.root, _SEQUENCE, _DIGITS) or b"0"
+    found = place.folder.read_small(_SEQUENCE, _DIGITS) or b"0"
     return _number(place, found)
 
 
@@ -242,7 +241,7 @@ class CommitFence:
             raise StoreLockedError(f"{self._place.root}: {reason}")
         tails = [] if self._cap is None else [self._cap]
         if passed:
-            found = read_small(self._place.root, _SEQUENCE) or b""
+            found = self._place.folder.read_small(_SEQUENCE) or b""
             for number in range(self._number + 1, self._number + passed + 1):
                 at = _slot(number)
                 tails.append(_number(self._place, found[at : at + _DIGITS]))

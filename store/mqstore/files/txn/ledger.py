@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqstore.files.base.safe_open import list_names
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.txn import small_json
@@ -100,7 +99,7 @@ def find(place: StoreDir, key: Key) -> LedgerEntry | None:
 def entries(place: StoreDir) -> list[LedgerEntry]:
     """Return the commits that are known, oldest first. Raises CorruptConfigError."""
     found = []
-    for name in filter(_LEDGER_FILE.fullmatch, list_names(place.root, LEDGER_FOLDER)):
+    for name in filter(_LEDGER_FILE.fullmatch, place.folder.names(LEDGER_FOLDER)):
         body = small_json.load(place, f"{LEDGER_FOLDER}/{name}")
         found += _parse(place, f"{LEDGER_FOLDER}/{name}", body) if body is not None else []
     return sorted(found, key=lambda entry: (entry.committed_ms, entry.first_physical_offset))

@@ -14,7 +14,6 @@ from types import UnionType
 from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from mqstore.errors import CorruptConfigError
-from mqstore.files.base.safe_open import read_small
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config import bounded_json
@@ -36,7 +35,7 @@ def load(place: StoreDir, path: str) -> Body | None:
 
     Raises CorruptConfigError.
     """
-    data = read_small(place.root, path)
+    data = place.folder.read_small(path)
     if data is None:
         return None
     try:

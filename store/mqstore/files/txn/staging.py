@@ -16,8 +16,8 @@ from contextlib import suppress
 
 from mqstore.errors import UnsafePathError
 from mqstore.files.base import durable
+from mqstore.files.base.directory import Directory, descriptor
 from mqstore.files.base.read_file import read_into
-from mqstore.files.base.safe_open import list_names, open_file
 from mqstore.files.txn.errors import CorruptStagingError, StagingNotSharedError
 from mqstore.format.arrays import Recycled
 from mqstore.format.staged import NONCE, SUFFIX
@@ -98,7 +98,7 @@ def _make_missing(path: str, made: list[str]) -> None:
 def check_shared(directory: str, nonce: str) -> None:
     """Raise StagingNotSharedError unless this process sees the driver's NONCE."""
     try:
-        fd = open_file(directory, NONCE)
+        fd = descriptor(Directory(directory), NONCE)
     except OSError as error:
         raise StagingNotSharedError(_NOT_SHARED.format(directory, error.strerror)) from error
     try:
@@ -164,7 +164,7 @@ class StagedReader:
         self._memory = memory or Recycled(most=1)
         self.path = f"{directory}/{name}"
         try:
-            self._fd = open_file(directory, name)
+            self._fd = descriptor(Directory(directory), name)
         except OSError as error:
             raise CorruptStagingError(f"{self.path}: {error.strerror}") from error
         status = os.fstat(self._fd)
@@ -212,7 +212,7 @@ def remove(directory: str) -> None:
     A symbolic link in its place is left alone: it may lead out of the staging directory.
     """
     with suppress(OSError, UnsafePathError):
-        for name in list_names(*os.path.split(directory)):
+        for name in Directory(*os.path.split(directory)).names():
             durable.unlink(f"{directory}/{name}")
         durable.remove_directory(directory)
 
@@ -224,7 +224,7 @@ def collect(folder: str) -> None:
     """
     latest = time.time() - _ABANDONED_S
     with suppress(OSError):
-        for name in filter(JOB_ID.fullmatch, list_names(folder)):
+        for name in filter(JOB_ID.fullmatch, Directory(folder).names()):
             directory = f"{folder}/{name}"
             paths = [directory, *(f"{directory}/{found}" for found in _names(folder, name))]
             if max(os.lstat(path).st_mtime for path in paths) < latest:
@@ -233,7 +233,7 @@ def collect(folder: str) -> None:
 
 def _names(folder: str, name: str) -> list[str]:
     with suppress(UnsafePathError):
-        return list_names(folder, name)
+        return Directory(folder).names(name)
     return []
 
 

@@ -9,16 +9,20 @@ from typing import Final
 
 from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+from mqstore.files.config.pop_files import PopFacts, pop_modes
+from mqstore.format.pop import KvPops
 from mqstore.live.origin import groups as group_requests
 from mqstore.live.remoting.answers import number, table, value
 from mqstore.live.remoting.cluster import Cluster
-from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.errors import AccessDeniedError, BrokenAnswerError
 from mqstore.live.remoting.requests import (
     GET_ALL_DELAY_OFFSET,
+    GET_ALL_MESSAGE_REQUEST_MODE,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_TIMER_CHECK_POINT,
     SUCCESS,
 )
+from mqstore.live.remoting.topics import reading_settings
 from mqstore.live.remoting.topics import topics as configured_topics
 from mqstore.read.broker_state import ConnectedGroup, LeftOut
 
@@ -61,6 +65,25 @@ class ClusterState:
     def pull_offsets(self) -> _OffsetsBy:
         """Return what groups pulled; nothing of brokers before 5.1."""
         return group_requests.pulled(self._cluster, [self._broker])[self._broker]
+
+    def pop_facts(self) -> PopFacts:
+        """Return the pairs that were switched to POP, and the settings of POP that matter.
+
+        A broker tells neither its batches in order nor the entries of its KV service. A user who
+        may not ask for its settings gets those of a broker with the defaults.
+        """
+        request = GET_ALL_MESSAGE_REQUEST_MODE()
+        answer, address = self._cluster.ask(self._broker, request)
+        modes: frozenset[tuple[str, str]] = frozenset()
+        if answer.code == SUCCESS:
+            modes = pop_modes(value(address, request, answer))
+        try:
+            settings = reading_settings(self._cluster, self._broker)
+        except AccessDeniedError:
+            settings = {}
+        with_kv = settings.get("popConsumerKVServiceEnable") == "true"
+        is_buffered = settings.get("enablePopBufferMerge") == "true"
+        return PopFacts(None, modes, None if with_kv else KvPops(), is_buffered)
 
     def delay_offsets(self) -> dict[int, int]:
         """Return how far each delay level was delivered."""

@@ -162,6 +162,12 @@ GET_CONSUMER_CONNECTION_LIST: Final = Kind(
     accepts=frozenset({SUCCESS, CONSUMER_NOT_ONLINE}),
     rights=_GET_GROUP,
 )
+# 4.x does not know the request; a user without the right Cluster:Get may not ask.
+GET_ALL_MESSAGE_REQUEST_MODE: Final = Kind(
+    "GET_ALL_MESSAGE_REQUEST_MODE",
+    402,
+    accepts=frozenset({SUCCESS, SYSTEM_ERROR, REQUEST_CODE_NOT_SUPPORTED, NO_PERMISSION}),
+)
 QUERY_CONSUME_QUEUE: Final = Kind(
     "QUERY_CONSUME_QUEUE", 321, ("topic", "queueId", "index", "count"), rights=_GET
 )

@@ -27,6 +27,8 @@ READING_SETTINGS: Final = (
     "mappedFileSizeConsumeQueue",
     "aclEnable",
     "authenticationEnabled",
+    "enablePopBufferMerge",
+    "popConsumerKVServiceEnable",
 )
 """Settings of a broker that say how it may be read. Others can hold passwords and stay there."""
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqstore.files.base import durable
-from mqstore.files.base.safe_open import list_names
+from mqstore.files.base.directory import Directory
 from mqstore.files.txn.staging import StagedSink
 from mqstore.write.stage.job import RowJob, TaskReport
 from mqstore.write.stage.validate import BadRow
@@ -85,6 +85,6 @@ def withdraw(job: RowJob, reports: Iterable[TaskReport]) -> None:
 
 
 def _remove_hidden(directory: str, job_id: str) -> None:
-    for name in list_names(directory):
+    for name in Directory(directory).names():
         if name.startswith(f"{_HIDDEN_PREFIX}{job_id}."):
             durable.unlink(f"{directory}/{name}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqstore.files.base.safe_open import list_directory, survey
+from mqstore.files.base.directory import Directory
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def churned(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "listed",
     [
-        lambda root: [(e.name, e.size) for e in list_directory(root)],
-        lambda root: [(name, size) for name, _, size in survey(root)],
+        lambda root: [(e.name, e.size) for e in root.entries()],
+        lambda root: [(name, size) for name, _, size in root.survey()],
     ],
-    ids=["list_directory", "survey"],
+    ids=["entries", "survey"],
 )
 def test_a_file_that_goes_while_it_is_listed_takes_no_other_along(
-    churned: Path, listed: Callable[[str], list[tuple[str, int]]]
+    churned: Path, listed: Callable[[Directory], list[tuple[str, int]]]
 ) -> None:
     for _ in range(1500):
-        assert ("kept", 2) in listed(str(churned))
+        assert ("kept", 2) in listed(Directory(str(churned)))

@@ -1,0 +1,178 @@
+"""Directories of a store, or of another folder, read without ever leaving them.
+
+Every component below the directory is opened relative to its parent with O_NOFOLLOW, so a symbolic
+link anywhere in a store, wherever it points, is an UnsafePathError; so is anything that is not
+a plain file where a file is expected (a FIFO or a device could block or answer for ever).
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from mqstore.errors import StoreNotFoundError, UnsafePathError
+from mqstore.files.base.folder import Entry, Folder
+from mqstore.files.base.read_file import LocalFile
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Directory(Folder):
+    """The directory ``below`` in ``root``, which may be a link: people mount stores that way.
+
+    Nothing below the root may be one.
+    """
+
+    root: str
+    below: str = ""
+
+    @property
+    def name(self) -> str:
+        """The path, as the root was named."""
+        return f"{self.root}/{self.below}" if self.below else self.root
+
+    @property
+    def real_path(self) -> str:
+        """The path without links."""
+        return os.path.realpath(self.name)
+
+    def at(self, path: str) -> "Directory":
+        """Return the directory ``path`` in it; nothing is looked at."""
+        return Directory(self.root, self._path(path))
+
+    def check_there(self, kind: str = "directory") -> None:
+        """Raise StoreNotFoundError, with the ``kind`` of folder, unless it is a directory."""
+        if not os.path.isdir(self.name):  # noqa: PTH112
+            there = kind == "directory" and os.path.lexists(self.name)
+            raise StoreNotFoundError(self.name, "not a directory" if there else f"no such {kind}")
+
+    def open(self, path: str) -> LocalFile:
+        """Return the plain file ``path``, open for reading.
+
+        Raises FileNotFoundError if it is not there, UnsafePathError if it is not a plain file or a
+        component is no directory, a symbolic link or ``..``.
+        """
+        directory, _, name = path.rpartition("/")
+        where = f"{self.name}/{path}"
+        try:
+            with self._opened(directory) as parent:
+                fd = _open(name, _FILE, parent, where)
+        except NotADirectoryError as error:
+            raise UnsafePathError(where, "a part of the path is no directory") from error
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return LocalFile(fd)
+        os.close(fd)
+        raise UnsafePathError(where, "not a plain file")
+
+    def entries(self, path: str = "") -> list[Entry]:
+        """Return the entries of the directory ``path``, sorted by name. Raises as ``Folder``."""
+        found = []
+        with self._opened(path) as fd, os.scandir(fd) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found.append(_entry(entry, f"{self.name}/{path}"))
+        return sorted(found, key=lambda e: e.name)
+
+    def survey(self, path: str = "") -> list[tuple[str, str, int]]:
+        """Return (name, kind, bytes) of all in ``path``, sorted; none if it is not there."""
+        found = []
+        try:
+            with self._opened(path) as fd, os.scandir(fd) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # Deleted meanwhile.
+                        found.append(_surveyed(entry))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(found)
+
+    def names(self, path: str = "") -> list[str]:
+        """Return the sorted names in ``path``, whatever they are; none if it is not there."""
+        try:
+            with self._opened(path) as fd:
+                return sorted(os.listdir(fd))  # noqa: PTH208 - a descriptor has no Path
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def exists(self, path: str = "") -> bool:
+        """Tell whether ``path`` is there, as anything."""
+        return os.path.lexists(f"{self.name}/{path}")
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether ``path`` is there as a real directory."""
+        try:
+            with self._opened(path):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _path(self, path: str) -> str:
+        return "/".join(filter(None, (self.below, path)))
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        whole = self._path(path)
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in whole.split("/") if whole else ():
+                child = _open(part, _DIRECTORY, fd, f"{self.name}/{path}")
+                os.close(fd)
+                fd = child
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def descriptor(folder: Folder, path: str) -> int:
+    """Return a descriptor, open for reading, of the plain file ``path`` in a directory.
+
+    Raises as ``Directory.open``, and OSError for a folder of an object store.
+    """
+    file = folder.open(path)
+    if not isinstance(file, LocalFile):
+        raise OSError(errno.EOPNOTSUPP, "not a file of this machine", f"{folder}/{path}")
+    return file.fd
+
+
+def folder_of(root: str | os.PathLike[str] | Folder) -> Folder:
+    """Return ``root`` opened: a directory, which keeps its name if it is a link, or a Folder."""
+    if isinstance(root, Folder):
+        return root
+    return Directory(os.path.abspath(root))  # noqa: PTH100
+
+
+def _surveyed(entry: "os.DirEntry[str]") -> tuple[str, str, int]:
+    status = entry.stat(follow_symlinks=False)
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    kind = kinds.get(stat.S_IFMT(status.st_mode), "special")
+    return entry.name, kind, status.st_size if kind == "file" else 0
+
+
+def _entry(entry: "os.DirEntry[str]", where: str) -> Entry:
+    status = entry.stat(follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(entry.name, True, 0)
+    if stat.S_ISREG(status.st_mode):
+        return Entry(entry.name, False, status.st_size)
+    raise UnsafePathError(f"{where}/{entry.name}", "a symbolic link or special file")
+
+
+def _open(name: str, flags: int, parent: int, path: str) -> int:
+    if name in {"", ".", ".."} or "\0" in name:
+        raise UnsafePathError(path, "not a name inside the store")
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            raise UnsafePathError(path, "a symbolic link or special file") from error
+        if error.errno == errno.ENOTDIR and _is_link(name, parent):
+            raise UnsafePathError(path, "a symbolic link") from error
+        error.filename = path  # The system knows the last name of it.
+        raise
+
+
+def _is_link(name: str, parent: int) -> bool:
+    return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)

@@ -1,0 +1,125 @@
+"""A folder that is opened to be read: a directory, or a folder of an object store.
+
+What a store's files are read with is part of the value, so that who has a ``Folder`` lists and
+reads what is in it without knowing which of both it is.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from mqstore.files.base.read_file import ReadFile
+from mqstore.format.config import MAX_CONFIG_BYTES
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder; ``size`` is in bytes, 0 for a directory."""
+
+    name: str
+    is_directory: bool
+    size: int
+
+
+class Folder(ABC):
+    """A folder, and how what is in it is read. Pickles; equal to any other of the same name.
+
+    A ``path`` is relative to the folder; the empty one is the folder itself. Each method raises
+    UnsafePathError for a path that leads elsewhere. Several threads may use one at a time.
+    """
+
+    __slots__ = ()
+
+    is_remote: ClassVar[bool] = False
+    """Whether every read of a file waits for a network."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The folder's full path or address, for messages; as text, a folder is its name."""
+
+    @property
+    def real_path(self) -> str:
+        """The one name of the folder: two names of one folder have the same."""
+        return self.name
+
+    @property
+    def broker_name(self) -> str | None:
+        """The name of the broker whose store this is, where it is known beside the store."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Folder) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @abstractmethod
+    def at(self, path: str) -> "Folder":
+        """Return the folder ``path`` in it; nothing is looked at."""
+
+    @abstractmethod
+    def check_there(self, kind: str = "directory") -> None:
+        """Raise StoreNotFoundError, with the ``kind`` of folder, if it is not there.
+
+        Raises UncleanStoreError where nothing may be read because a broker may be writing.
+        """
+
+    @abstractmethod
+    def open(self, path: str) -> ReadFile:
+        """Return the plain file ``path``, open for reading. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def entries(self, path: str = "") -> list[Entry]:
+        """Return the entries of the folder ``path``, sorted by name.
+
+        What a running broker deletes meanwhile is left out. Raises FileNotFoundError or
+        NotADirectoryError; UnsafePathError for a symbolic link or special file among the entries.
+        """
+
+    @abstractmethod
+    def survey(self, path: str = "") -> list[tuple[str, str, int]]:
+        """Return (name, kind, bytes) of all in ``path``, sorted; none if it is not there.
+
+        ``kind`` is ``file``, ``directory``, ``link`` or ``special``; links are not followed.
+        """
+
+    @abstractmethod
+    def names(self, path: str = "") -> list[str]:
+        """Return the sorted names in ``path``, whatever they are; none if it is not there."""
+
+    @abstractmethod
+    def exists(self, path: str = "") -> bool:
+        """Tell whether ``path`` is there, as anything."""
+
+    @abstractmethod
+    def is_directory(self, path: str) -> bool:
+        """Tell whether ``path`` is there as a real directory."""
+
+    def read_small(self, path: str, most: int = MAX_CONFIG_BYTES) -> bytes | None:
+        """Return the first ``most`` bytes of the file ``path``, or None if it is not there."""
+        try:
+            file = self.open(path)
+        except FileNotFoundError:
+            return None
+        try:
+            return file.read(min(file.size, most), 0)
+        finally:
+            file.close()
+
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Return what ``work``, which reads files in it, returns for each item, in order.
+
+        Several are done at a time where each read waits for a network.
+        """
+        return [work(item) for item in items]

@@ -1,0 +1,293 @@
+"""Reads the state of a broker's POP groups from a place: a store, its log alone, a cluster.
+
+Checkpoints wait in the timer topic until their time is over, then come to a revive topic, which
+the broker works off. So those are read that the revive topic has behind the broker's offset, and
+those of the timer topic that the broker had not delivered at the last look: invisible times are
+three days at most, so nothing older is read.
+
+Offsets are written every five seconds. Where the log goes on behind them, a message whose time is
+over may have been revived since: its copy in the retry topic tells.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqstore.files.config.pop_files import PopFacts
+from mqstore.format import properties
+from mqstore.format.arrays import Int64s, TopicGroup
+from mqstore.format.names import RETRY_PREFIX, TIMER_TOPIC
+from mqstore.format.pop import (
+    CHECKPOINT_TAG,
+    MOST_TIMER_MS,
+    POP_TAGS,
+    REVIVE_GROUP,
+    REVIVE_PREFIX,
+    KvPops,
+    parse_acks,
+    parse_checkpoint,
+    retry_topics,
+)
+from mqstore.pop.checkpoints import CheckpointLog, OpenOffsets
+from mqstore.pop.state import GroupOffsets, PopSources, PopState
+from mqstore.read.capabilities import unreadable
+from mqstore.read.heads import NO_TIMESTAMP
+from mqstore.read.queues import QueueBounds
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
+
+SLACK_MS: Final = 300_000
+"""So much older than the newest that was delivered, checkpoints are still looked at."""
+_POP_EXPRESSION: Final = " || ".join(POP_TAGS)
+_POP_COLUMNS: Final = ("tags", "storeTimestamp", "queueOffset", "properties", "body")
+_RUN_OVER: Final = 64
+_GroupTest: TypeAlias = Callable[[str], object]
+_Kept = TypeVar("_Kept")
+
+
+@dataclass(frozen=True, slots=True)
+class _PopLook:
+    """One look at one broker; ``groups`` chooses the groups whose messages are kept."""
+
+    source: BoundsSource
+    snapshot: Snapshot
+    groups: _GroupTest
+    log: CheckpointLog
+    named: set[TopicGroup]
+
+    def read(self, committed: GroupOffsets) -> None:
+        """Collect checkpoints and acknowledgements."""
+        timers = self._queues(lambda topic: topic == TIMER_TOPIC)
+        revived = self._queues(lambda topic: topic.startswith(REVIVE_PREFIX))
+        newest = max(self._last_times([*timers, *revived]), default=None)
+        if newest is None:
+            return
+        delivered = self.source.timers_delivered_ms()
+        since = (min(delivered, newest) if delivered else newest - MOST_TIMER_MS) - SLACK_MS
+        # What the broker delivers meanwhile is found twice, not missed.
+        self._read_timers(timers, since)
+        self._read_revived(revived, since, committed)
+
+    def _queues(self, topics: Callable[[str], bool]) -> list[QueueBounds]:
+        """Return the queues of those topics that this user may read; others with a warning."""
+        found = [q for q in self.snapshot.queues if topics(q.topic) and q.low < q.high]
+        refused = unreadable(self.source, found)
+        return [queue for queue in found if queue.topic not in refused]
+
+    def _last_times(self, queues: Sequence[QueueBounds]) -> Iterator[int]:
+        with closing(self.snapshot.origin.records()) as records:
+            for queue in queues:
+                units = records.at((queue.topic, queue.queue_id), [queue.high - 1])
+                times = [] if units is None else records.store_timestamps(units).tolist()
+                yield from (time for time in times if time != NO_TIMESTAMP)
+
+    def _read_timers(self, queues: Sequence[QueueBounds], since_ms: int) -> None:
+        starts = self.source.first_at(queues, [since_ms - MOST_TIMER_MS] * len(queues))
+        ranges = [(q, start, q.high) for q, start in zip(queues, starts, strict=True)]
+        for batch in self._scanned(ranges):
+            real = pc.map_lookup(batch["properties"], pa.scalar(properties.REAL_TOPIC), "last")
+            pops = batch.filter(pc.fill_null(pc.starts_with(real, REVIVE_PREFIX), False))
+            self._note_names(pops)
+            out = _numbers(pops, properties.TIMER_OUT_MS)
+            self._note(pops.filter(pa.array(out >= since_ms)))
+
+    def _read_revived(
+        self, queues: Sequence[QueueBounds], since_ms: int, committed: GroupOffsets
+    ) -> None:
+        starts = self.source.first_at(queues, [since_ms] * len(queues))
+        for queue, start in zip(queues, starts, strict=True):
+            done = committed.get((queue.topic, REVIVE_GROUP), {}).get(queue.queue_id, -1) + 1
+            done = min(max(done, queue.low), queue.high)
+            for batch in self._scanned([(queue, min(start, done), done)]):
+                self._note_names(batch)
+                self._note(batch, is_done=True)
+            for batch in self._scanned([(queue, done, queue.high)]):
+                self._note_names(batch)
+                self._note(batch)
+
+    def _scanned(
+        self, ranges: Sequence[tuple[QueueBounds, int, int]], columns: Sequence[str] = _POP_COLUMNS
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of POP; what is damaged, or expires meanwhile, is left out."""
+        settings = ScanSettings(
+            columns=tuple(columns), tags=_POP_EXPRESSION, on_corrupt="skip", fail_on_data_loss=False
+        )
+        yield from scan(slices_of(self.snapshot, ranges), settings)
+
+    def _note_names(self, batch: pa.RecordBatch) -> None:
+        """Note which group pops which topic, by UNIQ_KEY: topic@queue@start@group@…@ck."""
+        keys = pc.map_lookup(batch["properties"], pa.scalar(properties.UNIQ_KEY), "last")
+        is_checkpoint = pc.equal(batch["tags"], CHECKPOINT_TAG)
+        parts = pc.split_pattern(pc.drop_null(pc.filter(keys, is_checkpoint)), "@")
+        parts = parts.filter(pc.greater(pc.list_value_length(parts), 3))
+        topics, groups = pc.list_element(parts, 0), pc.list_element(parts, 3)
+        pairs = pc.unique(pc.binary_join_element_wise(topics, groups, "@"))
+        for pair in pairs.to_pylist():
+            topic, _, group = pair.partition("@")
+            if self.groups(group):
+                self.named.add((topic, group))
+
+    def _note(self, batch: pa.RecordBatch, *, is_done: bool = False) -> None:
+        tags, bodies = batch["tags"].to_pylist(), batch["body"]
+        for tag, body in zip(tags, bodies, strict=True):
+            if tag == CHECKPOINT_TAG:
+                found = parse_checkpoint(body.as_py() or b"")
+                if found is None or not self.groups(found.key.group):
+                    continue
+                self.named.add((found.key.topic, found.key.group))
+                (self.log.add_done if is_done else self.log.add)(found)
+            else:
+                acks = parse_acks(body.as_py() or b"")
+                if acks is not None and self.groups(acks.key.group):
+                    self.log.add_acks(acks)
+
+
+def pop_state(
+    source: BoundsSource,
+    snapshot: Snapshot,
+    groups: _GroupTest,
+    facts: PopFacts,
+    option: str | None = None,
+) -> PopState:
+    """Return the state of the POP groups of one broker that pass ``groups``.
+
+    ``snapshot`` is of all topics of ``source``. ``option`` is the text that chose the groups, for
+    the InvalidOptionError where more messages are open than memory is for. Also raises what a
+    scan raises.
+    """
+    config = source.config
+    committed = config.consumer_offsets()
+    look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option), set())
+    look.read(committed)
+    opened = look.log.open_offsets()
+    opened = _without_revived(source, snapshot, opened, as_of_ms=snapshot.taken_ms)
+    return PopState(
+        PopSources(
+            opened=opened,
+            named=frozenset(look.named),
+            committed=committed,
+            pulled=config.pull_offsets(),
+            order_info=_chosen(facts.order_info or {}, groups),
+            modes=frozenset(pair for pair in facts.modes if groups(pair[1])),
+            kv=None if facts.kv is None else _chosen_entries(facts.kv, groups),
+            topics={queue.topic for queue in snapshot.queues} | set(source.topic_configs()),
+            is_live=facts.order_info is None,
+            is_buffered=facts.is_buffered,
+        )
+    )
+
+
+def _chosen(table: Mapping[TopicGroup, _Kept], groups: _GroupTest) -> dict[TopicGroup, _Kept]:
+    return {pair: value for pair, value in table.items() if groups(pair[1])}
+
+
+def _chosen_entries(kv: KvPops, groups: _GroupTest) -> KvPops:
+    entries = (entry for entry in kv.entries if groups(entry.group))
+    return KvPops(entries, frozenset(pair for pair in kv.pairs if groups(pair[1])))
+
+
+def _without_revived(
+    source: BoundsSource, snapshot: Snapshot, opened: OpenOffsets, as_of_ms: int
+) -> OpenOffsets:
+    """Return the same without messages that have a copy in their retry topic.
+
+    A copy has the message's UNIQ_KEY, and was stored when its time was over; in the retry topic
+    itself, it lies behind the message. Messages without UNIQ_KEY stay.
+    """
+    late = opened.visible_ms < as_of_ms
+    if not late.any():
+        return opened
+    bounds = {(q.topic, q.queue_id): q for q in snapshot.queues}
+    kept = np.ones(len(opened.queue), np.bool_)
+    for number in np.unique(opened.queue[late]).tolist():
+        topic, group, queue_id = opened.names[number]
+        own = bounds.get((topic, queue_id))
+        rows = np.flatnonzero(late & (opened.queue == number))
+        retries = (topic,) if topic.startswith(RETRY_PREFIX) else retry_topics(group, topic)
+        copies = [q for q in snapshot.queues if q.topic in retries and q.low < q.high]
+        if own is None or not copies:
+            continue
+        since = int(opened.visible_ms[rows].min())
+        stored = _copies(source, snapshot, copies, since)
+        if not stored:
+            continue
+        for place, key in _keys(snapshot, own, opened.queue_offsets[rows]):
+            row = int(rows[np.searchsorted(opened.queue_offsets[rows], place)])
+            kept[row] = not any(
+                time >= opened.visible_ms[row] and (name != topic or copy > place)
+                for name, copy, time in stored.get(key, ())
+            )
+    return replace(
+        opened,
+        queue=opened.queue[kept],
+        queue_offsets=opened.queue_offsets[kept],
+        visible_ms=opened.visible_ms[kept],
+        pop_ms=opened.pop_ms[kept],
+    )
+
+
+def _copies(
+    source: BoundsSource, snapshot: Snapshot, queues: Sequence[QueueBounds], since_ms: int
+) -> dict[str, list[tuple[str, int, int]]]:
+    """Return topic, queue offset and store time of the messages stored since, by UNIQ_KEY."""
+    starts = source.first_at(queues, [since_ms] * len(queues))
+    found: dict[str, list[tuple[str, int, int]]] = {}
+    for queue, start in zip(queues, starts, strict=True):
+        for batch in _read(snapshot, queue, [(start, queue.high)]):
+            places, times = batch["queueOffset"].to_pylist(), _ms(batch).tolist()
+            for key, place, time in zip(_uniq_keys(batch), places, times, strict=True):
+                if key is not None:
+                    found.setdefault(key, []).append((queue.topic, place, time))
+    return found
+
+
+def _keys(snapshot: Snapshot, queue: QueueBounds, places: Int64s) -> Iterator[tuple[int, str]]:
+    """Yield the queue offsets, of those ascending ones, that have a UNIQ_KEY, with it."""
+    held = places[(places >= queue.low) & (places < queue.high)]
+    if not len(held):
+        return
+    first = np.flatnonzero(np.diff(held, prepend=held[0] - _RUN_OVER - 1) > _RUN_OVER)
+    last = np.append(first[1:], len(held)) - 1
+    runs = [(int(held[a]), int(held[b]) + 1) for a, b in zip(first, last, strict=True)]
+    wanted = set(held.tolist())
+    for batch in _read(snapshot, queue, runs):
+        pairs = zip(batch["queueOffset"].to_pylist(), _uniq_keys(batch), strict=True)
+        yield from ((place, key) for place, key in pairs if key is not None and place in wanted)
+
+
+def _read(
+    snapshot: Snapshot, queue: QueueBounds, runs: Sequence[tuple[int, int]]
+) -> Iterator[pa.RecordBatch]:
+    settings = ScanSettings(
+        columns=("queueOffset", "storeTimestamp", "properties"),
+        on_corrupt="skip",
+        fail_on_data_loss=False,
+    )
+    pieces: list[QueueSlice] = slices_of(snapshot, [(queue, *run) for run in runs])
+    yield from scan(pieces, settings)
+
+
+def _uniq_keys(batch: pa.RecordBatch) -> list[str | None]:
+    found = pc.map_lookup(batch["properties"], pa.scalar(properties.UNIQ_KEY), "last")
+    keys: list[str | None] = found.to_pylist()
+    return keys
+
+
+def _ms(batch: pa.RecordBatch) -> Int64s:
+    times: Int64s = batch["storeTimestamp"].cast(pa.int64()).to_numpy() // 1000
+    return times
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Int64s:
+    """Return a decimal property of each row; the largest number where it is none."""
+    texts = pc.map_lookup(batch["properties"], pa.scalar(name), "last")
+    is_number = pc.fill_null(pc.match_substring_regex(texts, r"^\d{1,18}$"), False)
+    values = pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    numbers: Int64s = values.fill_null(np.iinfo(np.int64).max).to_numpy()
+    return numbers

@@ -1,0 +1,316 @@
+"""The rules: each a pure function from the facts about a group to its verdicts.
+
+A rule speaks only with numbers that show the fault, and never because something is not known. A
+group that works has messages waiting all the time, for moments: so rules about lag ask for a
+message that waits for WAITING_MS or longer.
+"""
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from mqstore.errors import shown
+from mqstore.verdicts.facts import GroupFacts, QueueFacts, TopicFacts, Verdict
+
+WAITING_MS: Final = 60_000
+RECENT_MS: Final = 600_000
+MIN_TRIES: Final = 3
+MIN_RECEIVED: Final = 100
+_SLOW_SHARE: Final = 0.9
+_HOT_TIMES: Final = 2
+
+VerdictRule: TypeAlias = Callable[[GroupFacts], Iterator[Verdict]]
+
+
+def ahead(group: GroupFacts) -> Iterator[Verdict]:
+    """AHEAD: the group's offset is beyond the queue's end."""
+    for topic, queue in _queues(group):
+        if queue.is_ahead and queue.consumer_offset is not None:
+            beyond = queue.consumer_offset - queue.broker_offset
+            evidence = (
+                f"the group's offset {queue.consumer_offset:,} is {beyond:,} beyond the queue's "
+                f"end {queue.broker_offset:,}: the next {beyond:,} messages would be passed over"
+            )
+            numbers = {
+                "consumerOffset": queue.consumer_offset,
+                "brokerOffset": queue.broker_offset,
+                "beyond": beyond,
+            }
+            command = f"mqlog queues PLACE -t {_word(topic.topic)}"
+            yield _of_queue("AHEAD", topic, queue, (evidence, numbers, command))
+
+
+def never_committed(group: GroupFacts) -> Iterator[Verdict]:
+    """NEVER_COMMITTED: queues hold messages, and no offset is committed in them."""
+    for topic in group.topics:
+        queues = [q for q in topic.queues if q.consumer_offset is None and q.lag]
+        waits_ms = max(map(topic.waits_ms, queues), default=0)
+        if waits_ms < WAITING_MS:
+            continue
+        messages = sum(queue.lag for queue in queues)
+        evidence = (
+            f"no offset is committed in {_queue_names(queues)}, with {messages:,} messages, the "
+            f"first of which waits for {_span(waits_ms)}"
+        )
+        numbers = {"queues": len(queues), "lag": messages, "waitsMs": waits_ms}
+        yield Verdict(
+            "NEVER_COMMITTED", group.group, evidence, numbers,
+            f"mqlog offsets PLACE -g {_word(group.group)}", topic.topic,
+        )  # fmt: skip
+
+
+def no_members(group: GroupFacts) -> Iterator[Verdict]:
+    """NO_MEMBERS: messages wait at a broker to which no consumer is connected."""
+    for topic in group.topics:
+        queues = [queue for queue in topic.queues if queue.consumers == 0 and queue.matching]
+        if queues:
+            messages = sum(queue.matching for queue in queues)
+            brokers = sorted({queue.broker_name for queue in queues})
+            evidence = (
+                f"{messages:,} messages wait, and no consumer of the group is connected to "
+                f"{_names(brokers)}"
+            )
+            numbers = {"consumers": 0, "lagMatching": messages}
+            yield Verdict(
+                "NO_MEMBERS", group.group, evidence, numbers,
+                f"mqlog groups PLACE -g {_word(group.group)}", topic.topic,
+            )  # fmt: skip
+
+
+def filter_only(group: GroupFacts) -> Iterator[Verdict]:
+    """FILTER_ONLY: offsets lag, and no waiting message passes the expression."""
+    for topic in group.topics:
+        queues = [queue for queue in topic.queues if queue.lag and queue.filter is not None]
+        is_all = len(queues) == sum(queue.lag > 0 for queue in topic.queues)
+        if not is_all or topic.longest_wait_ms < WAITING_MS or any(q.matching for q in queues):
+            continue
+        evidence = (
+            f"{topic.lag:,} messages lie behind the offset, and none passes the expression "
+            f"{shown(str(queues[0].filter))}"
+        )
+        numbers = {"lag": topic.lag, "lagMatching": 0, "waitsMs": topic.longest_wait_ms}
+        yield Verdict(
+            "FILTER_ONLY", group.group, evidence, numbers,
+            f"mqlog tags PLACE -t {_word(topic.topic)}", topic.topic,
+        )  # fmt: skip
+
+
+def stuck_queue(group: GroupFacts) -> Iterator[Verdict]:
+    """STUCK_QUEUE: a queue stands while others of the group move."""
+    for topic, queue in _queues(group):
+        if not queue.matching or queue.consumer_offset is None or _is_unattended(queue):
+            continue
+        waits_ms = topic.waits_ms(queue)
+        others = [other for other in topic.queues if other is not queue]
+        if waits_ms < WAITING_MS or not others:
+            continue
+        told = _stands(topic, queue, others)
+        if told is not None:
+            evidence, numbers = told
+            numbers |= {"lag": queue.lag, "consumerOffset": queue.start, "waitsMs": waits_ms}
+            place = f"{topic.topic}/{queue.queue_id}@{queue.start}"
+            command = f"mqlog cat PLACE {_word(place)} -n 1"
+            yield _of_queue("STUCK_QUEUE", topic, queue, (evidence, numbers, command))
+
+
+def _stands(
+    topic: TopicFacts, queue: QueueFacts, others: Sequence[QueueFacts]
+) -> tuple[str, dict[str, int]] | None:
+    moved = queue.consumed_since
+    if moved is not None and queue.before is not None:
+        of_others = sum(other.consumed_since or 0 for other in others)
+        if moved or not of_others:
+            return None
+        evidence = (
+            f"the offset stands at {queue.start:,} for {_span(queue.before.ms_ago)}, with "
+            f"{queue.lag:,} messages behind it, while {of_others:,} messages of other queues were "
+            "consumed"
+        )
+        return evidence, {"consumed": 0, "consumedOfOthers": of_others}
+    since = queue.waiting_since_ms
+    if since is None or _is_hot(topic, queue):
+        return None
+    later = [
+        (other.last_consumed_ms - since, other)
+        for other in others
+        if other.last_consumed_ms is not None and other.last_consumed_ms - since >= WAITING_MS
+    ]
+    if not later:
+        return None
+    ms, other = max(later, key=lambda one: one[0])
+    evidence = (
+        f"the message at {queue.start:,} waits since {_moment(since)} with {queue.lag:,} in all, "
+        f"while queue {other.queue_id} of {shown(other.broker_name)} has consumed what was stored "
+        f"{_span(ms)} later"
+    )
+    return evidence, {"laterConsumedMs": ms, "movingQueues": len(later)}
+
+
+def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
+    """HOT_QUEUE: one queue receives most messages, and most that wait are in it."""
+    for topic, queue in _queues(group):
+        waits_ms = topic.waits_ms(queue)
+        is_behind = waits_ms >= WAITING_MS and not _is_unattended(queue)
+        if is_behind and 2 * queue.lag >= topic.lag and _is_hot(topic, queue):
+            received = queue.received or 0
+            of_all = sum(one.received or 0 for one in topic.queues)
+            evidence = (
+                f"it received {received:,} of the {of_all:,} messages of the last "
+                f"{_span(RECENT_MS)}, as one of {len(topic.queues)} queues, and {queue.lag:,} of "
+                f"the {topic.lag:,} waiting ones are in it"
+            )
+            numbers = {
+                "received": received,
+                "receivedOfAll": of_all,
+                "queues": len(topic.queues),
+                "lag": queue.lag,
+                "lagOfAll": topic.lag,
+            }
+            command = f"mqlog queues PLACE -t {_word(topic.topic)}"
+            yield _of_queue("HOT_QUEUE", topic, queue, (evidence, numbers, command))
+
+
+def _is_hot(topic: TopicFacts, queue: QueueFacts) -> bool:
+    if queue.received is None or any(other.received is None for other in topic.queues):
+        return False
+    of_all = sum(other.received or 0 for other in topic.queues)
+    is_most = 2 * queue.received >= of_all
+    return (
+        of_all >= MIN_RECEIVED
+        and is_most
+        and queue.received * len(topic.queues) >= _HOT_TIMES * of_all
+        and len(topic.queues) > 1
+    )
+
+
+def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
+    """SLOW_CONSUMER: between two looks fewer messages were consumed than stored."""
+    stuck = {verdict.topic for verdict in stuck_queue(group)}
+    for topic in group.topics:
+        looks = [(q.consumed_since, q.stored_since, q.before) for q in topic.queues]
+        if topic.topic in stuck or any(None in look for look in looks) or not looks:
+            continue
+        if all(map(_is_unattended, topic.queues)) or topic.longest_wait_ms < WAITING_MS:
+            continue
+        consumed = sum(one or 0 for one, _, _ in looks)
+        stored = sum(one or 0 for _, one, _ in looks)
+        ms = max(look.ms_ago for _, _, look in looks if look is not None)
+        if not topic.lag or consumed >= _SLOW_SHARE * stored:
+            continue
+        members = sum(q.consumers or 0 for q in topic.queues[:1])
+        evidence = (
+            f"in {_span(ms)} {stored:,} messages were stored and {consumed:,} consumed; "
+            f"{topic.lag:,} wait, the first for {_span(topic.longest_wait_ms)}"
+        )
+        numbers = {
+            "stored": stored,
+            "consumed": consumed,
+            "betweenMs": ms,
+            "lag": topic.lag,
+            "waitsMs": topic.longest_wait_ms,
+        }
+        numbers |= {"consumers": members} if members else {}
+        command = f"mqlog latency PLACE -t {_word(topic.topic)} -g {_word(group.group)} --since -1h"
+        yield Verdict("SLOW_CONSUMER", group.group, evidence, numbers, command, topic.topic)
+
+
+def expiring(group: GroupFacts) -> Iterator[Verdict]:
+    """EXPIRING: messages were deleted before they were consumed."""
+    for topic, queue in _queues(group):
+        if queue.expired and not queue.is_ahead:
+            evidence = (
+                f"{queue.expired:,} messages from {queue.consumer_offset or 0:,} on were deleted "
+                f"before they were consumed; {queue.lag:,} more wait"
+            )
+            numbers = {"expired": queue.expired, "minOffset": queue.min_offset, "lag": queue.lag}
+            command = f"mqlog queues PLACE -t {_word(topic.topic)}"
+            yield _of_queue("EXPIRING", topic, queue, (evidence, numbers, command))
+
+
+def poison(group: GroupFacts) -> Iterator[Verdict]:
+    """POISON: a message failed several times, and will be delivered again."""
+    for retried in group.retried:
+        if retried.times >= MIN_TRIES:
+            keys = f" with the keys {shown(retried.keys)}" if retried.keys else ""
+            evidence = (
+                f"message {shown(retried.msg_id)}{keys} failed {retried.times} times and will be "
+                "delivered again"
+            )
+            numbers = {"reconsumeTimes": retried.times}
+            command = f"mqlog find PLACE --id {_word(retried.msg_id)}"
+            yield Verdict("POISON", group.group, evidence, numbers, command, retried.topic)
+
+
+def dead_letters(group: GroupFacts) -> Iterator[Verdict]:
+    """DEAD_LETTERS: messages that the group has given up."""
+    if group.dead_letters:
+        since = group.newest_dead_ms
+        newest = "" if since is None else f", the last one since {_moment(since)}"
+        evidence = f"{group.dead_letters:,} messages are in the dead-letter topic{newest}"
+        numbers = {"deadLetters": group.dead_letters}
+        command = f"mqlog retries PLACE -g {_word(group.group)} --dead"
+        yield Verdict("DEAD_LETTERS", group.group, evidence, numbers, command)
+
+
+RULES: Final[tuple[VerdictRule, ...]] = (
+    no_members,
+    stuck_queue,
+    hot_queue,
+    slow_consumer,
+    filter_only,
+    poison,
+    expiring,
+    never_committed,
+    ahead,
+    dead_letters,
+)
+"""All rules, the most telling first."""
+
+
+def verdicts(group: GroupFacts) -> list[Verdict]:
+    """Return the verdicts about a group; none if nothing shows a fault."""
+    return [verdict for rule in RULES for verdict in rule(group)]
+
+
+def _of_queue(
+    word: str, topic: TopicFacts, queue: QueueFacts, told: tuple[str, Mapping[str, int], str]
+) -> Verdict:
+    """Return a verdict about one queue; ``told`` are evidence, numbers and the command."""
+    return Verdict(word, topic.group, *told, topic.topic, queue.broker_name, queue.queue_id)
+
+
+def _queues(group: GroupFacts) -> Iterator[tuple[TopicFacts, QueueFacts]]:
+    for topic in group.topics:
+        for queue in topic.queues:
+            yield topic, queue
+
+
+def _is_unattended(queue: QueueFacts) -> bool:
+    return queue.consumers == 0
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(shown, names))
+
+
+def _queue_names(queues: Sequence[QueueFacts]) -> str:
+    named = ", ".join(f"{shown(q.broker_name)}/{q.queue_id}" for q in queues[:5])
+    more = f" and {len(queues) - 5} more" if len(queues) > 5 else ""
+    return f"{'queue' if len(queues) == 1 else 'queues'} {named}{more}"
+
+
+def _word(text: str) -> str:
+    return shlex.quote(shown(text))
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "seconds").replace("+00:00", "Z")
+
+
+def _span(ms: int) -> str:
+    seconds = ms // 1000
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"

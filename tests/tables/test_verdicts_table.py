@@ -1,0 +1,124 @@
+"""Verdicts about groups of stores that were laid out with a fault, and of stores without one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqstore.errors import UnknownGroupError
+from mqstore.format.names import SCHEDULE_TOPIC
+from support import goldens, parts
+from support.oracle import Message, join_properties
+from support.stores import Layout, MakeStore
+
+Row = dict[str, Any]
+START = 1_700_000_000_000
+MINUTE = 60_000
+
+
+def read(root: Path, **options: str) -> list[Row]:
+    return parts.rows(
+        "verdicts", [work.part for work in parts.planned(root, "verdicts", **options)]
+    )
+
+
+def words(root: Path, **options: str) -> list[tuple[str, str | None, int | None]]:
+    return [(row["verdict"], row["topic"], row["queueId"]) for row in read(root, **options)]
+
+
+def message(minute: float, queue_id: int = 0, **more: Any) -> Message:
+    at = START + int(minute * MINUTE)
+    values: dict[str, Any] = {"topic": "T", "store_timestamp_ms": at, "queue_id": queue_id}
+    return Message(**(values | more))
+
+
+def store_of(store: MakeStore, messages: list[Message], **offsets: dict[int, int]) -> Path:
+    committed = {("T", group): queues for group, queues in offsets.items()}
+    messages.sort(key=lambda m: m.store_timestamp_ms)
+    return store(messages, Layout(commit_log_bytes=1 << 20, group_offsets=committed)).root
+
+
+def test_a_queue_that_stands_beside_others_is_stuck(store: MakeStore) -> None:
+    messages = [message(minute, queue) for minute in range(10) for queue in range(3)]
+    root = store_of(store, messages, g={0: 10, 1: 2, 2: 10}, even={0: 2, 1: 2, 2: 3})
+    assert words(root) == [("STUCK_QUEUE", "T", 1)]
+    (row,) = read(root)
+    assert (row["group"], row["brokerName"], row["next"]) == (
+        "g",
+        "broker-1",
+        "mqlog cat PLACE T/1@2 -n 1",
+    )
+    numbers = json.loads(row["numbers"])
+    assert (numbers["lag"], numbers["consumerOffset"], numbers["movingQueues"]) == (8, 2, 2)
+    assert numbers["laterConsumedMs"] == 7 * MINUTE
+    assert words(root, groups="even") == []
+    with pytest.raises(UnknownGroupError):
+        read(root, groups="gg")
+
+
+def test_the_queue_that_receives_most_is_hot_and_not_stuck(store: MakeStore) -> None:
+    many = [message(minute / 20, 0) for minute in range(300)]
+    few = [message(minute, queue) for minute in range(15) for queue in (1, 2)]
+    root = store_of(store, many + few, g={0: 20, 1: 15, 2: 15})
+    assert words(root) == [("HOT_QUEUE", "T", 0)]
+    (row,) = read(root)
+    # Of the ten minutes before the last message of all.
+    assert row["evidence"].startswith("it received 201 of the 221 messages of the last 10 min")
+
+
+def test_a_filter_that_nothing_passes(store: MakeStore) -> None:
+    tagged = [message(n, properties=join_properties({"TAGS": "B"})) for n in range(5)]
+    root = store_of(store, tagged, g={0: 1})
+    assert words(root, subscriptions='{"g":{"T":"A"}}') == [("FILTER_ONLY", "T", None)]
+    assert words(root, subscriptions='{"g":{"T":"B"}}') == []
+
+
+def test_offsets_beyond_the_end_and_none_at_all(store: MakeStore) -> None:
+    root = store_of(store, [message(0), message(1, 1)], g={0: 9}, whole={0: 1, 1: 1})
+    assert sorted(words(root)) == [("AHEAD", "T", 0), ("NEVER_COMMITTED", "T", None)]
+
+
+def test_messages_that_were_deleted_before_they_were_consumed(store: MakeStore) -> None:
+    messages = [message(n, body=bytes(900)) for n in range(8)]
+    layout = Layout(commit_log_bytes=2048, expired_files=2, group_offsets={("T", "g"): {0: 1}})
+    root = store(messages, layout).root
+    assert words(root) == [("EXPIRING", "T", 0)]
+    assert json.loads(read(root)[0]["numbers"]) == {"expired": 3, "minOffset": 4, "lag": 4}
+
+
+def retry(topic: str, times: int, key: str, **more: Any) -> Message:
+    properties = {"UNIQ_KEY": key, "KEYS": "order", "RETRY_TOPIC": "T"}
+    if topic == SCHEDULE_TOPIC:
+        properties |= {"REAL_TOPIC": "%RETRY%g", "REAL_QID": "0"}
+    text = join_properties(properties)
+    return message(5, topic=topic, properties=text, reconsume_times=times, **more)
+
+
+def test_a_message_that_fails_again_and_again_is_found_waiting_and_ready(store: MakeStore) -> None:
+    messages = [
+        message(0),
+        retry(SCHEDULE_TOPIC, 4, "waits", queue_id=5),
+        retry(SCHEDULE_TOPIC, 1, "young", queue_id=2),
+        retry("%RETRY%g", 3, "ready"),
+        retry("%DLQ%g", 16, "dead"),
+    ]
+    root = store_of(store, messages, g={0: 1})
+    found = {(row["verdict"], row["topic"]): row for row in read(root)}
+    evidence = [row["evidence"] for row in read(root)]
+    assert [row["verdict"] for row in read(root)] == ["POISON", "POISON", "DEAD_LETTERS"]
+    assert "message waits with the keys order failed 4 times" in evidence[0]
+    assert "message ready with the keys order failed 3 times" in evidence[1]
+    assert found["POISON", "T"]["next"] == "mqlog find PLACE --id ready"
+    assert "1 messages are in the dead-letter topic, the last one since 2023-11-14" in evidence[2]
+
+
+def test_two_looks_at_a_store_that_nobody_writes_show_nothing_new(store: MakeStore) -> None:
+    root = store_of(store, [message(0), message(1, 1)], g={0: 0, 1: 0})
+    assert words(root, lookAgain="1ms") == []
+
+
+@pytest.mark.parametrize("version", goldens.VERSIONS)
+def test_golden_groups_have_no_verdict(version: str, request: pytest.FixtureRequest) -> None:
+    root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
+    assert words(root) == []

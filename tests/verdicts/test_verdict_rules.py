@@ -1,0 +1,211 @@
+"""Rules of verdicts: each speaks of its fault with the numbers of it, and of nothing else."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqstore.backlog.schema import AHEAD, SQL92
+from mqstore.verdicts.facts import GroupFacts, Look, QueueFacts, Retried, TopicFacts, Verdict
+from mqstore.verdicts.rules import RULES, WAITING_MS, verdicts
+
+NOW = 1_800_000_000_000
+MINUTE = 60_000
+
+
+def queue(number: int = 0, **more: Any) -> QueueFacts:
+    """A queue whose group has consumed everything."""
+    values: dict[str, Any] = {
+        "broker_name": "b",
+        "queue_id": number,
+        "broker_offset": 1_000,
+        "consumer_offset": 1_000,
+        "min_offset": 0,
+        "lag": 0,
+        "matching": 0,
+        "expired": 0,
+        "status": "OK",
+        "last_consumed_ms": NOW - 100,
+    }
+    return QueueFacts(**(values | more))
+
+
+def behind(number: int = 0, lag: int = 400, wait: int = 10 * MINUTE, **more: Any) -> QueueFacts:
+    """A queue with messages that wait."""
+    values: dict[str, Any] = {
+        "lag": lag,
+        "matching": lag,
+        "consumer_offset": 1_000 - lag,
+        "waiting_since_ms": NOW - wait,
+        "last_consumed_ms": NOW - wait - 50,
+    }
+    return queue(number, **(values | more))
+
+
+def group(*queues: QueueFacts, **more: Any) -> GroupFacts:
+    return GroupFacts("g", (TopicFacts("g", "T", NOW, queues),), **more)
+
+
+def look(consumed: int, stored: int, of: QueueFacts) -> QueueFacts:
+    """The queue with a look of ten seconds ago."""
+    assert of.consumer_offset is not None
+    before = Look(of.consumer_offset - consumed, of.broker_offset - stored, 10_000)
+    return replace(of, before=before)
+
+
+FAULTS: dict[str, tuple[GroupFacts, dict[str, int]]] = {
+    "AHEAD": (
+        group(queue(consumer_offset=1_500, status=AHEAD), queue(1)),
+        {"consumerOffset": 1_500, "brokerOffset": 1_000, "beyond": 500},
+    ),
+    "NEVER_COMMITTED": (
+        group(behind(consumer_offset=None, lag=7, last_consumed_ms=None), queue(1)),
+        {"queues": 1, "lag": 7, "waitsMs": 600_000},
+    ),
+    "NO_MEMBERS": (
+        group(behind(consumers=0), behind(1, lag=5, consumers=0)),
+        {"consumers": 0, "lagMatching": 405},
+    ),
+    "FILTER_ONLY": (
+        group(behind(matching=0, subscription="A || B"), queue(1, subscription="A || B")),
+        {"lag": 400, "lagMatching": 0, "waitsMs": 600_000},
+    ),
+    "STUCK_QUEUE": (
+        group(behind(), queue(1)),
+        {"lag": 400, "consumerOffset": 600, "waitsMs": 600_000, "laterConsumedMs": 599_900,
+         "movingQueues": 1},
+    ),
+    "HOT_QUEUE": (
+        group(behind(received=900), queue(1, received=50), queue(2, received=50)),
+        {"received": 900, "receivedOfAll": 1_000, "queues": 3, "lag": 400, "lagOfAll": 400},
+    ),
+    "SLOW_CONSUMER": (
+        group(look(100, 200, behind(consumers=2)), look(100, 200, behind(1, consumers=2))),
+        {"stored": 400, "consumed": 200, "betweenMs": 10_000, "lag": 800, "waitsMs": 600_000,
+         "consumers": 2},
+    ),
+    "EXPIRING": (
+        group(behind(lag=100, expired=30, min_offset=900, consumer_offset=870)),
+        {"expired": 30, "minOffset": 900, "lag": 100},
+    ),
+    "POISON": (
+        group(queue(), retried=(Retried("ID", "order-1", "T", 5), Retried("OK", None, "T", 1))),
+        {"reconsumeTimes": 5},
+    ),
+    "DEAD_LETTERS": (
+        group(queue(), dead_letters=3, newest_dead_ms=NOW),
+        {"deadLetters": 3},
+    ),
+}  # fmt: skip
+
+
+def only(facts: GroupFacts) -> Verdict:
+    (found,) = verdicts(facts)
+    return found
+
+
+def test_every_rule_has_a_fault_here() -> None:
+    assert {str(rule.__doc__).partition(":")[0] for rule in RULES} == set(FAULTS)
+
+
+@pytest.mark.parametrize("word", FAULTS)
+def test_a_fault_has_its_word_and_no_other_and_the_numbers_that_show_it(word: str) -> None:
+    facts, numbers = FAULTS[word]
+    found = only(facts)
+    assert (found.word, found.group) == (word, "g")
+    assert found.numbers == numbers
+    assert found.next.startswith("mqlog ")
+    assert " PLACE" in found.next
+
+
+def test_the_evidence_of_each_verdict() -> None:
+    assert {word: only(facts).evidence for word, (facts, _) in FAULTS.items()} == {
+        "AHEAD": "the group's offset 1,500 is 500 beyond the queue's end 1,000: the next 500 "
+        "messages would be passed over",
+        "NEVER_COMMITTED": "no offset is committed in queue b/0, with 7 messages, the first of "
+        "which waits for 10 min",
+        "NO_MEMBERS": "405 messages wait, and no consumer of the group is connected to b",
+        "FILTER_ONLY": "400 messages lie behind the offset, and none passes the expression A || B",
+        "STUCK_QUEUE": "the message at 600 waits since 2027-01-15 07:50:00Z with 400 in all, while "
+        "queue 1 of b has consumed what was stored 9 min later",
+        "HOT_QUEUE": "it received 900 of the 1,000 messages of the last 10 min, as one of 3 "
+        "queues, and 400 of the 400 waiting ones are in it",
+        "SLOW_CONSUMER": "in 10 s 400 messages were stored and 200 consumed; 800 wait, the first "
+        "for 10 min",
+        "EXPIRING": "30 messages from 870 on were deleted before they were consumed; 100 more wait",
+        "POISON": "message ID with the keys order-1 failed 5 times and will be delivered again",
+        "DEAD_LETTERS": "3 messages are in the dead-letter topic, the last one since 2027-01-15 "
+        "08:00:00Z",
+    }
+
+
+@given(
+    waits=st.lists(st.integers(0, WAITING_MS - 1), min_size=1, max_size=4),
+    lags=st.lists(st.integers(0, 1_000), min_size=4, max_size=4),
+    members=st.sampled_from([None, 1, 3]),
+    moved=st.lists(st.integers(0, 500), min_size=8, max_size=8),
+    received=st.lists(st.integers(0, 10_000), min_size=4, max_size=4),
+    tags=st.sampled_from([None, "*", "A"]),
+)
+def test_a_group_that_works_has_no_verdict_whatever_its_load(
+    waits: list[int],
+    lags: list[int],
+    members: int | None,
+    moved: list[int],
+    received: list[int],
+    tags: str | None,
+) -> None:
+    queues = []
+    for n, wait in enumerate(waits):
+        more = {"consumers": members, "received": received[n], "subscription": tags}
+        of = behind(n, lags[n], wait, **more) if lags[n] else queue(n, **more)
+        queues.append(look(moved[n], moved[n + 4], of))
+    assert verdicts(group(*queues)) == []
+
+
+def test_what_is_not_known_is_no_evidence() -> None:
+    unknown = {"waiting_since_ms": None, "last_consumed_ms": None}
+    assert verdicts(group(behind(**unknown), queue(1, last_consumed_ms=None))) == []
+    # Of one look a queue that stands beside others that stand is not known to be stuck.
+    assert verdicts(group(behind(), behind(1))) == []
+    assert verdicts(group(behind(matching=0, subscription="*"))) == []
+
+
+def test_a_look_back_decides_what_stands() -> None:
+    stands, moves = look(0, 50, behind()), look(200, 200, queue(1))
+    found = only(group(stands, moves))
+    assert found.word == "STUCK_QUEUE"
+    assert found.evidence == (
+        "the offset stands at 600 for 10 s, with 400 messages behind it, while 200 messages of "
+        "other queues were consumed"
+    )
+    assert (found.topic, found.broker_name, found.queue_id) == ("T", "b", 0)
+    assert found.next == "mqlog cat PLACE T/0@600 -n 1"
+    # It moves, though it is far behind: slow, not stuck.
+    assert only(group(look(1, 50, behind()), look(200, 200, queue(1)))).word == "SLOW_CONSUMER"
+    # All stand: nothing says that it is this queue.
+    assert [v.word for v in verdicts(group(look(0, 5, behind()), look(0, 5, behind(1))))] == [
+        "SLOW_CONSUMER"
+    ]
+
+
+def test_a_queue_without_consumers_is_neither_stuck_nor_slow() -> None:
+    alone = look(0, 50, behind(consumers=0))
+    other = look(200, 200, queue(1, consumers=0))
+    assert [v.word for v in verdicts(group(alone, other))] == ["NO_MEMBERS"]
+
+
+def test_a_filter_by_sql_counts_and_a_match_anywhere_is_no_filter() -> None:
+    sql = {"subscription": "a > 5", "expression_type": SQL92}
+    assert only(group(behind(matching=0, **sql))).word == "FILTER_ONLY"
+    assert verdicts(group(behind(matching=0, **sql), behind(1, matching=1, **sql))) == []
+
+
+def test_names_from_a_store_are_quoted_in_commands_and_printable_in_evidence() -> None:
+    hostile = Retried("$(rm -rf ~)\x1b[2J", "k\n1", "T", 9)
+    found = only(group(queue(), retried=(hostile,)))
+    assert found.evidence.isprintable()
+    assert found.next.isprintable()
+    assert "--id '$(rm -rf ~)" in found.next

@@ -37,15 +37,15 @@ from mqstore.request.read_options import MESSAGES, takers
 from mqstore.tables.catalog import CATALOG
 
 _SCHEMA: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
-_MOST_ROWS: Final = 1_000
+_DRAWN_ROWS: Final = 1_000
 """Rows of the table that is drawn for people: all of them are in memory."""
 _BATCH_ROWS: Final = 10_000
 _ALL_REGISTERED: Final = 500
 """With more topics, those that the query does not name are left out: each takes a millisecond."""
 _ENDS_WITHIN_S: Final = 2.0
 """How long an interrupted query may take to end: DuckDB looks for it between its steps."""
-_CONDITION: Final = re.compile(r"\[MQLOG_.*", re.DOTALL)
-_SETTINGS: Final = {
+_CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
+_CONFINED: Final = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -79,7 +79,7 @@ def run_query(named: Named, form: Form, query: SqlQuery) -> None:
             raise InvalidOptionError("--parquet", query.parquet, "choose one of the formats")
         whole_file.check_file(query.parquet)
     duckdb = needed("duckdb", "mqlog sql")
-    settings = dict(_SETTINGS)
+    settings = dict(_CONFINED)
     if query.memory is not None:
         settings["memory_limit"] = f"{grammar.size('--memory', query.memory)}B"
     engine = _Engine(duckdb)
@@ -213,7 +213,7 @@ def _named(error: Exception) -> InvalidQueryError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Behind the reason comes the query once more, with a mark below the place.
     own = lines[: next((n for n, line in enumerate(lines) if line.startswith("LINE ")), None)]
-    return InvalidQueryError(found[0].splitlines()[0] if found else " ".join(own))
+    return InvalidQueryError(found[0] if found else " ".join(own))
 
 
 def _write(
@@ -241,9 +241,9 @@ def _draw(schema: pa.Schema, rows: Iterator[Row]) -> None:
         )
         for place, (name, field) in enumerate(zip(_names(schema), schema, strict=True))
     ]
-    render.table(render.terminal(), columns, list(islice(rows, _MOST_ROWS)))
+    render.table(render.terminal(), columns, list(islice(rows, _DRAWN_ROWS)))
     if next(rows, None) is not None:
-        more = f"only the first {count(_MOST_ROWS)} rows: --json, --csv and --parquet write all"
+        more = f"only the first {count(_DRAWN_ROWS)} rows: --json, --csv and --parquet write all"
         sys.stderr.write(f"mqlog: {more}\n")
 
 

@@ -50,16 +50,17 @@ def replacing(path: str | Path) -> Iterator[str]:
     At an error ``path`` stays as it was. Raises OSError with the whole path.
     """
     fd, temporary = _beside(path)
-    os.close(fd)
     try:
         yield temporary
-        Path(temporary).chmod(_READABLE)
+        os.fchmod(fd, _READABLE)
         Path(temporary).replace(Path(path).absolute())
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):  # A full disk has no name.
             error.filename = str(Path(path).absolute())
         raise
+    finally:
+        os.close(fd)
 
 
 def _beside(path: str | Path) -> tuple[int, str]:

@@ -223,6 +223,6 @@ def test_huge_values_and_logs_are_refused_before_they_take_memory(
     with pytest.raises(UnsupportedStoreError, match=r"TOO_LARGE\].*MANIFEST and \*\.log"):
         read_entries(folder_of(root))
     root = made(tmp_path / "many", plain())
-    monkeypatch.setattr(pop_entries, "MOST_ENTRIES", 304)
+    monkeypatch.setattr(pop_entries, "MOST_KV_ENTRIES", 304)
     with pytest.raises(UnsupportedStoreError, match=r"TOO_LARGE\].*more than 304 entries"):
         read_entries(folder_of(root))

@@ -33,19 +33,19 @@ from mqstore.format.names import KV_STORE, MAX_QUEUE_ID, is_topic
 from mqstore.format.pop import KvEntry, KvPops
 
 POP_KV_STORE: Final = "POP_KV_STORE"
-FAMILY: Final = "popState"
-MOST_ENTRIES: Final = 10_000_000
+KV_FAMILY: Final = "popState"
+MOST_KV_ENTRIES: Final = 10_000_000
 
-_MOST_LOG_BYTES: Final = 640 << 20  # Brokers have at most 4 write buffers of 128 MiB each.
-_MOST_VALUE_BYTES: Final = 64 << 10
+_MOST_KV_LOG_BYTES: Final = 640 << 20  # Brokers have at most 4 write buffers of 128 MiB each.
+_MOST_KV_VALUE_BYTES: Final = 64 << 10
 _MOST_AVERAGE_BYTES: Final = 4 << 10
-_MOST_VALUES: Final = 100
-_COLUMNS: Final = 5
-_TIME_BYTES: Final = 8
-_END_BYTES: Final = 14  # @, queueId, @, queue offset
-_END: Final = 2**63
+_MOST_KV_FIELDS: Final = 100
+_ENTRY_NUMBERS: Final = 5
+_KEY_TIME_BYTES: Final = 8
+_KEY_END_BYTES: Final = 14  # @, queueId, @, queue offset
+_BEYOND: Final = 2**63
 _RAW_SIZES: Final = re.compile(r"# entries=(\d+);.*raw value size=(\d+);", re.DOTALL)
-_ADVICE: Final = (
+_READ_LIVE: Final = (
     f". {KV_STORE} has the messages that POP groups have not acknowledged; the broker may be read "
     "live instead"
 )
@@ -66,12 +66,12 @@ class _EntryColumns:
         self._columns.extend(row)
 
     def __len__(self) -> int:
-        return len(self._columns) // _COLUMNS
+        return len(self._columns) // _ENTRY_NUMBERS
 
     def __iter__(self) -> Iterator[KvEntry]:
         names, columns = list(self._queues), self._columns
-        for at in range(0, len(columns), _COLUMNS):
-            queue, visible, place, popped, deliveries = columns[at : at + _COLUMNS]
+        for at in range(0, len(columns), _ENTRY_NUMBERS):
+            queue, visible, place, popped, deliveries = columns[at : at + _ENTRY_NUMBERS]
             yield KvEntry(visible, *names[queue], place, popped, deliveries)
 
     @property
@@ -98,17 +98,17 @@ def read_entries(root: Folder) -> KvPops:
     found = _EntryColumns()
     for entry in _read(root):
         found.add(entry)
-        if len(found) > MOST_ENTRIES:
-            reason = f"more than {MOST_ENTRIES:,} entries{_ADVICE}"
+        if len(found) > MOST_KV_ENTRIES:
+            reason = f"more than {MOST_KV_ENTRIES:,} entries{_READ_LIVE}"
             raise UnsupportedStoreError(f"{root}/{KV_STORE}", "TOO_LARGE", reason)
     return KvPops(found, found.pairs)
 
 
 def _read(root: Folder) -> Iterator[KvEntry]:
-    database = RocksDatabase(root, KV_STORE, POP_KV_STORE, _ADVICE, _MOST_LOG_BYTES)
+    database = RocksDatabase(root, KV_STORE, POP_KV_STORE, _READ_LIVE, _MOST_KV_LOG_BYTES)
     with closing(database):
         _check_values(database, f"{root}/{KV_STORE}")
-        for key, value in database.items(FAMILY):
+        for key, value in database.items(KV_FAMILY):
             found = _parsed(key, value)
             if found is None:
                 reason = f"no broker writes an entry of POP with the key {key[:300]!r}"
@@ -118,26 +118,26 @@ def _read(root: Folder) -> Iterator[KvEntry]:
 
 def _check_values(database: RocksDatabase, where: str) -> None:
     """Raise UnsupportedStoreError for values that would take much memory to be looked at."""
-    told = _RAW_SIZES.search(database.about(FAMILY, "rocksdb.aggregated-table-properties"))
+    told = _RAW_SIZES.search(database.about(KV_FAMILY, "rocksdb.aggregated-table-properties"))
     if told is None:
         return
     entries, size = map(int, told.groups())
-    if size > entries * _MOST_AVERAGE_BYTES + _MOST_VALUE_BYTES:
-        reason = f"{entries} entries have values of {size} bytes{_ADVICE}"
+    if size > entries * _MOST_AVERAGE_BYTES + _MOST_KV_VALUE_BYTES:
+        reason = f"{entries} entries have values of {size} bytes{_READ_LIVE}"
         raise UnsupportedStoreError(where, "TOO_LARGE", reason)
 
 
 def _parsed(key: bytes, value: bytes) -> KvEntry | None:
     """Return the message of an entry; None if no broker wrote it."""
-    middle, end = key[_TIME_BYTES:-_END_BYTES], key[-_END_BYTES:]
+    middle, end = key[_KEY_TIME_BYTES:-_KEY_END_BYTES], key[-_KEY_END_BYTES:]
     group, mark, topic = middle.decode(errors="replace").partition("@")
-    if not mark or end[:1] + end[5:6] != b"@@" or len(value) > _MOST_VALUE_BYTES:
+    if not mark or end[:1] + end[5:6] != b"@@" or len(value) > _MOST_KV_VALUE_BYTES:
         return None
     visible_ms, queue_id, queue_offset = (
         int.from_bytes(part, "big", signed=True) for part in (key[:8], end[1:5], end[6:])
     )
     try:
-        fields = bounded_json.loads(value.decode(), _MOST_VALUES)
+        fields = bounded_json.loads(value.decode(), _MOST_KV_FIELDS)
     except (ValueError, RecursionError):
         return None
     if not isinstance(fields, dict) or not (is_topic(group) and is_topic(topic)):
@@ -151,4 +151,4 @@ def _parsed(key: bytes, value: bytes) -> KvEntry | None:
 
 
 def _number(found: object) -> int | None:
-    return found if type(found) is int and 0 <= found < _END else None
+    return found if type(found) is int and 0 <= found < _BEYOND else None

@@ -123,7 +123,7 @@ class Named:
         InvalidOptionError.
         """
         self.places()
-        reason = CATALOG[table].of_files
+        reason = CATALOG[table].of_files if table in CATALOG else ""
         for path in filter(is_cluster, self.paths if reason else ()):
             expected = f"a cluster has no table {table}: {reason}; give the store's directory"
             raise InvalidOptionError("PLACE", path, expected)

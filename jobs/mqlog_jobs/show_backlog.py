@@ -75,7 +75,7 @@ class BacklogQuery:
         beside: dict[str, Aside] = {}
         if self.topic is not None:
             check_known(stores, self.topic, consumed=True)
-            items = [item for item in items if item.topic == self.topic]
+            items = [item for item in items if item.is_of(lambda topic, _: topic == self.topic)]
         else:
             halves = pending_halves(stores.sources, found) if reads_halves else None
             beside = asides(found, items, halves)

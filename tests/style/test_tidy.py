@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore.deliver",
     },
     "mqlog_jobs": {
+        "mqlog",
         "mqstore",
         "mqstore.codec.schema",
         "mqstore.native.registry",

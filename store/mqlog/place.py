@@ -85,7 +85,7 @@ class Place:
         others. Nothing is opened yet. Raises InvalidOptionError, InvalidSchemaError.
         """
         with in_keywords():
-            return Scan._of(self._options(topic, MESSAGES, options))
+            return Scan.of_options(self._options(topic, MESSAGES, options))
 
     def table(self, name: str, /, **options: Any) -> Scan:
         """Return a read of a table, such as ``backlog``, ``queues``, ``retries``: see ``tables``.
@@ -96,7 +96,7 @@ class Place:
         with in_keywords():
             if name == MESSAGES:
                 raise InvalidOptionError("table", name, "are read with scan")
-            return Scan._of(self._options(None, name, options))
+            return Scan.of_options(self._options(None, name, options))
 
     def topics(self, *, system: bool = False) -> list[str]:
         """Return the names of the topics, sorted; with ``system`` those of RocketMQ's own too.

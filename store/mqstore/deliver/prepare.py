@@ -195,7 +195,8 @@ def _queues(cluster: Cluster, settings: SendSettings, topic: str) -> tuple[Queue
         try:
             cluster.known_route(topic, "topic")
         except UnknownTopicError as error:
-            raise UnknownTopicError(f"{error.what}; createTopic=true makes it") from None
+            advice = "" if cluster.is_proxy else "; createTopic=true makes it"
+            raise UnknownTopicError(f"{error.what}{advice}") from None
         raise UnknownTopicError(
             f"option topic: no broker has {shown(topic)} any more, though name servers show it; "
             "createTopic=true makes it"

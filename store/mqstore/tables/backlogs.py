@@ -71,7 +71,7 @@ def planned_items(
     choice = wanted.choice(consumed=True)
     items = backlog.plan_all(wanted.stores.sources, snapshots, request)
     if choice is not None:
-        items = [item for item in items if choice.passes(item.topic, item.queue_id)]
+        items = [item for item in items if item.is_of(choice.passes)]
     return items, request, max(snapshot.taken_ms for snapshot in snapshots)
 
 

@@ -47,6 +47,9 @@ _LONGEST_CHECK_S: Final = 1.0
 """So often a publisher looks for another one while it sends, or twice in fenceWait."""
 _STANDS_STILL_S: Final = 1.0
 """A broker that takes longer to tell the ends of its queues stood still."""
+_MAY_HOLD: Final = (
+    "It may hold messages of an earlier try and send them on later: end it, or let it go on"
+)
 _LAST_OFFSET: Final = 2**63 - 1
 _FIRST_LOOK_S: Final = 0.002
 _LAST_LOOK_S: Final = 0.2
@@ -266,8 +269,8 @@ class LiveWire:
         """Give up the connections of the rows, and wait ``fenceWait`` while all brokers answer.
 
         The wait begins anew behind an answer that took long: a broker that stood still had not
-        read what was sent to it. Raises InterruptedSendError for one that does not answer in
-        ``sendTimeout``.
+        read what was sent to it. So it is with each proxy of the address, unless it is gone. Raises
+        InterruptedSendError for one that does not answer in ``sendTimeout``.
         """
         self._sending.close()
         self._sender, self._has_routes = None, False
@@ -288,6 +291,9 @@ class LiveWire:
         while True:
             try:
                 self._ends()
+                if silent := self._reading.silent_proxies():
+                    reason = f"{silent[0].reason}. {_MAY_HOLD}"
+                    raise BrokerUnavailableError(silent[0].address, reason)
             except _LEAVES_OPEN as error:
                 if time.monotonic() > deadline:
                     raise InterruptedSendError(error.message()) from error

@@ -39,6 +39,8 @@ _THERE_OR_NOT: Final = frozenset({requests.SUCCESS, requests.TOPIC_NOT_EXIST})
 _SAMPLE: Final = 16
 """Entries of the ConsumeQueue at each end of a range whose sizes stand for all."""
 _BISECTED_AT_A_TIME: Final = 64
+_APART: Final = 4
+"""A queue is weighed through a proxy by its first message and the last of so many parts."""
 EDGE_REQUESTS: Final = (requests.GET_MIN_OFFSET, requests.GET_MAX_OFFSET)
 
 
@@ -205,7 +207,7 @@ def weigh(cluster: Cluster, slices: Sequence[LiveSlice]) -> list[int]:
     """Return about how many bytes the records of each slice have.
 
     By the sizes that the ConsumeQueue tells for the first and the last of them; through a proxy,
-    by those messages themselves.
+    by messages that lie evenly between these.
     """
     if cluster.is_proxy:
         return _weighed_by_pulls(cluster, slices)
@@ -231,7 +233,10 @@ def _weighed_by_pulls(cluster: Cluster, slices: Sequence[LiveSlice]) -> list[int
     group = cluster.settings.consumer_group
     asked, owners = [], []
     for place, piece in enumerate(slices):
-        for at in {piece.start, piece.end - 1} if piece.start < piece.end else ():
+        last = piece.end - 1
+        for at in {piece.start + (last - piece.start) * n // _APART for n in range(_APART + 1)}:
+            if piece.start > last:
+                continue
             asked.append((piece.broker, pull(group, (piece.topic, piece.queue_id), at, 1)))
             owners.append(place)
     totals: dict[int, tuple[int, int]] = {}

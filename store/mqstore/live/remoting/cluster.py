@@ -75,6 +75,7 @@ class Cluster(Servers):
         found = Cluster(self.settings, was_reached=self._has_contact, tls=self._tls)
         found._brokers = dict(self._brokers)
         found._was_served = self._was_served
+        found._name_servers = self._name_servers  # What fails for one is passed over by both.
         return found
 
     @property

@@ -99,6 +99,22 @@ class Servers:
         if self._is_proxy and self._name_servers[0] == address:
             self._name_servers.append(self._name_servers.pop(0))
 
+    def silent_proxies(self) -> list[BrokerUnavailableError]:
+        """Ask each proxy; return the failures of those that may still run and do not answer.
+
+        Where a connection is refused, none runs, and it holds no request any more. None of name
+        servers.
+        """
+        request = requests.GET_ROUTEINFO_BY_TOPIC(topic=_PROBED_TOPIC, acceptStandardJsonOnly=True)
+        silent = []
+        for address in self.settings.name_servers if self._is_proxy else ():
+            try:
+                self._exchanged(address, [request])
+            except BrokerUnavailableError as error:
+                if not isinstance(error.__cause__, ConnectionRefusedError):
+                    silent.append(error)
+        return silent
+
     def ask_name_server(self, request: Request) -> tuple[Frame, str]:
         """Ask the name servers in turn until one answers; returns the answer and its address.
 

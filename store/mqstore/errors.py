@@ -177,6 +177,7 @@ StoreFlavour = Literal[
     "MULTI_PATH",
     "NO_LEASE",
     "OWNER",
+    "POP_KV_STORE",
     "ROCKSDB_CONFIG",
     "ROCKSDB_CONSUME_QUEUE",
     "TOO_LARGE",

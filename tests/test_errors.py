@@ -45,6 +45,8 @@ ALL = {kind for module in MODULES for kind in tree(StoreError, module)}
 EXAMPLES = [
     errors.StoreNotFoundError("/s"),
     errors.NotAStoreError("/s", "no folder commitlog"),
+    errors.NotARepositoryError("/r", "no repository of points"),
+    errors.PointNotFoundError("/r", "7", "it has points from 1 to 3, 3 in all"),
     errors.UnsupportedStoreError("/s", "DLEDGER", "a DLedger log"),
     errors.StoreUnavailableError("s3://b/s", "no such bucket"),
     errors.UnsafePathError("/s/x", "a symbolic link"),
@@ -56,6 +58,7 @@ EXAMPLES = [
     errors.UnknownGroupError("group x"),
     errors.InvalidOptionError("subscribe", 3, "a list of topics"),
     errors.InvalidSchemaError("bod", "unknown", "did you mean body?"),
+    errors.InvalidQueryError("Parser Error: syntax error at end of input"),
     spark_errors.OverwriteUnsupportedError(),
     errors.InvalidMessageError("row 3"),
     errors.MessageTooLargeError("row 3"),

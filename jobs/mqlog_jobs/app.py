@@ -1,9 +1,9 @@
 """The application ``mqlog``, without its commands: its help, its version, errors of files.
 
-A command is a function that has ``@command``, of mqlog_jobs.commands, overview, replaying, sending,
-table_commands or maintenance. Those modules declare arguments and options only, and a command
-imports what does the work when it runs: so ``--help``, ``--version`` and the completion of a shell
-start without numpy and pyarrow.
+A command is a function that has ``@command``, of mqlog_jobs.commands, overview, keeping, replaying,
+sending, table_commands or maintenance. Those modules declare arguments and options only, and a
+command imports what does the work when it runs: so ``--help``, ``--version`` and the completion of
+a shell start without numpy and pyarrow.
 """
 
 import re
@@ -25,9 +25,10 @@ from mqstore.errors import InvalidOptionError, StoreError, printable
 VIEWS: Final = "Show messages, topics and backlog"
 MORE_TABLES: Final = "Show more tables"
 SENDING: Final = "Send messages to a cluster"
+KEEP: Final = "Keep the history of a store"
 REPAIR: Final = "Copy, check and repair a store"
 START: Final = "Set up and try"
-PANELS: Final = (VIEWS, MORE_TABLES, SENDING, REPAIR, START)
+PANELS: Final = (VIEWS, MORE_TABLES, SENDING, KEEP, REPAIR, START)
 # What a help calls the value of an option, if it is not the option's own name.
 _VALUES: Final = {
     "since": "TIME",

@@ -11,7 +11,15 @@ from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import commands, overview, replaying, sending, table_commands, trace_commands
+from mqlog_jobs import (
+    commands,
+    keeping,
+    overview,
+    replaying,
+    sending,
+    table_commands,
+    trace_commands,
+)
 from mqlog_jobs.app import REPAIR, START, app, command
 from mqlog_jobs.codes import FOUND
 from mqlog_jobs.parameters import (
@@ -28,6 +36,7 @@ from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 __all__ = [  # With all its commands.
     "app",
     "commands",
+    "keeping",
     "overview",
     "replaying",
     "sending",
@@ -42,8 +51,8 @@ _ELSEWHERE: Final = (
 )
 
 
-@command(REPAIR, "mqlog snapshot /data/store /backup/store-1 && mqlog verify /backup/store-1")
-def snapshot(
+@command(REPAIR, "mqlog copy /data/store /backup/store-1 && mqlog verify /backup/store-1")
+def copy(
     store: Store,
     target: Annotated[
         Path, typer.Argument(metavar="DEST", help="A new directory.", callback=new_directory)
@@ -63,21 +72,35 @@ def snapshot(
         views.copied(render.terminal(), copied, str(target))
 
 
-@command(REPAIR, "mqlog verify /data/store && echo whole", "mqlog verify '/data/brokers/*/store'")
-def verify(stores: Directories, *, commit_log: CommitLog = None, as_json: AsJson = False) -> None:
-    """Check every rule that a broker relies on; exit code 1 if one is broken."""
-    from mqlog_jobs import render, views
+@command(
+    REPAIR,
+    "mqlog verify /data/store && echo whole",
+    "mqlog verify '/data/brokers/*/store'",
+    "mqlog verify /backup/broker-a",
+)
+def verify(
+    stores: Directories,
+    *,
+    commit_log: CommitLog = None,
+    options: Options = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every rule that a broker relies on, or every byte of a repository; exit code 1 if not.
+
+    A repository is checked by the checksums of its points; name a point to check its store.
+    """
+    from mqlog_jobs import keep_views, render, views
     from mqlog_jobs.places import Named
     from mqlog_jobs.progress import Bar
     from mqstore.check import check
     from mqstore.check.finding import ERROR
 
-    roots = (
-        Named.of(stores, commit_log)
-        .directories("a cluster's files cannot be seen from here")
-        .roots()
-    )
+    repositories = keep_views.repositories(stores, options)
     is_broken = False
+    for path, found in repositories.items():
+        is_broken |= keep_views.check(path, found, as_json=as_json)
+    named = Named.of([path for path in stores if path not in repositories], commit_log, options)
+    roots = named.directories("a cluster's files cannot be seen from here").roots()
     for root in roots:
         with Bar(f"Checking {root}" if len(roots) > 1 else "Checking") as bar:
             findings = check(root, paths_of(commit_log), bar)

@@ -3,6 +3,8 @@
 StoreError
 ├── StoreNotFoundError        the directory is missing, or is not a directory
 ├── NotAStoreError            a directory that has no RocketMQ store
+├── NotARepositoryError       a directory or folder that is no repository of points
+├── PointNotFoundError        a point that a repository does not have
 ├── UnsupportedStoreError     a store of a flavour that mqlog does not read or does not write
 │   └── UnsupportedTopicError a topic that a broker does not give as records
 ├── StoreUnavailableError     an object store that refuses, fails or does not answer
@@ -15,6 +17,7 @@ StoreError
 ├── UnknownGroupError         a consumer group that the store does not know
 ├── InvalidOptionError        an option or a value that is not accepted
 │   └── InvalidSchemaError    a column or a type that a read or a write does not have
+├── InvalidQueryError         a query in SQL that its engine refuses, or that fails in it
 ├── InvalidMessageError       a row that RocketMQ's own producer or broker would refuse
 │   └── MessageTooLargeError  the same, for its size
 ├── StoreLockedError          another process (a broker, another writer) holds the store
@@ -145,6 +148,25 @@ class NotAStoreError(StoreError):
     reason: str
 
 
+class NotARepositoryError(StoreError):
+    """The directory, or folder of an object store, holds no repository of points."""
+
+    condition = "MQLOG_NOT_A_REPOSITORY"
+    text = "{path}: {reason!s}"
+    path: str
+    reason: str
+
+
+class PointNotFoundError(StoreError):
+    """The repository has no such point. ``wanted`` is its number or time as typed."""
+
+    condition = "MQLOG_POINT_NOT_FOUND"
+    text = "{path}: no point {wanted}: {reason!s}"
+    path: str
+    wanted: str
+    reason: str
+
+
 StoreFlavour = Literal[
     "BATCH_CONSUME_QUEUE",
     "COMPACTION",
@@ -155,6 +177,7 @@ StoreFlavour = Literal[
     "MULTI_PATH",
     "NO_LEASE",
     "OWNER",
+    "POP_KV_STORE",
     "ROCKSDB_CONFIG",
     "ROCKSDB_CONSUME_QUEUE",
     "TOO_LARGE",
@@ -299,6 +322,14 @@ class InvalidSchemaError(InvalidOptionError):
 
     condition = "MQLOG_INVALID_SCHEMA"
     text = "column {option} ({value}): {expected!s}"
+
+
+class InvalidQueryError(StoreError):
+    """A query in SQL that its engine refuses, or that fails in it; ``reason`` is the engine's."""
+
+    condition = "MQLOG_INVALID_QUERY"
+    text = "{reason!l}"
+    reason: str
 
 
 class InvalidMessageError(StoreError):

@@ -248,7 +248,7 @@ def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
         (("cat", "STORE"), "Missing argument TOPIC. It follows the places. To list topics: mqlog"),
         (("topics",), "Missing argument 'PLACE...'. See: mqlog topics -h\n"),
         (("ca", "STORE"), "No such command 'ca'. Did you mean 'cat'? See: mqlog -h\n"),
-        (("snapshot", "a", "b", "c\x1b"), "unexpected extra argument(s) (c\\x1b). See: mqlog snap"),
+        (("copy", "a", "b", "c\x1b"), "unexpected extra argument(s) (c\\x1b). See: mqlog copy"),
         (("topics", "http://ns1:9876"), "a cluster is rocketmq://ns1:9876\n"),
         (("topics", "ns1:9876"), "a cluster is rocketmq://ns1:9876\n"),
     ],

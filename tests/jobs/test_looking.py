@@ -98,7 +98,7 @@ def test_tags_are_counted_by_queue_for_programs_and_by_topic_for_people(golden_5
 
 
 def test_a_copy_is_told_of_and_is_whole(golden_550: Path, tmp_path: Path) -> None:
-    code, out, _ = run("snapshot", golden_550, tmp_path / "copy")
+    code, out, _ = run("copy", golden_550, tmp_path / "copy")
 
     assert code == 0
     assert out.startswith("1,365 messages in 27 queues copied to ")
@@ -152,7 +152,7 @@ def test_every_command_has_help_with_an_example_and_a_shell_can_complete_it() ->
     commands = [
         str(command.name or command.callback.__name__) for command in commands_of(maintenance)
     ]
-    assert {"backlog", "find", "tags", "snapshot", "verify"} <= set(commands)
+    assert {"backlog", "find", "tags", "snapshot", "copy", "verify"} <= set(commands)
     for command in commands:
         assert f"mqlog {command}" in run(command, "--help")[1].split("Example")[1]
 

@@ -91,7 +91,7 @@ def test_several_stores_are_verified_and_one_that_is_broken_counts(
 
 
 def test_a_copy_and_a_diagnosis_are_json_too(run: Run, golden_550: Path, tmp_path: Path) -> None:
-    (copied,) = run("snapshot", golden_550, tmp_path / "copy", "--json").rows
+    (copied,) = run("copy", golden_550, tmp_path / "copy", "--json").rows
     assert (copied["brokerName"], copied["messageCount"], copied["queues"]) == (
         "broker-a",
         1365,

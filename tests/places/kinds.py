@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from live.loopback import FakeCluster, FakeQueue
+from mqstore.copy.take_point import take_point
+from mqstore.files.points.backing import LocalBacking
 from support import batch_stores, oracle, rocksdb
 from support.oracle import Message
 from support.s3_server import BUCKET, S3Server
@@ -168,6 +170,37 @@ class Objects:
 
 
 @dataclass
+class Point:
+    """A point of a repository. What happens to the store happens to the point that is its copy."""
+
+    folder: Path
+    store: Store
+    options: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options = {"path": f"{self.folder}/repository@1"}
+        self._take()
+
+    @property
+    def held(self) -> list[Message]:
+        return self.store.held
+
+    def expire(self, part: int) -> None:
+        self.store.expire(part)
+        self._take()
+
+    def damage(self, message: Message) -> list[Message]:
+        lost = self.store.damage(message)
+        self._take()
+        return lost
+
+    def _take(self) -> None:
+        root = self.folder / "repository"
+        shutil.rmtree(root, ignore_errors=True)
+        take_point(self.store.root, LocalBacking(str(root)))
+
+
+@dataclass
 class Running:
     """A broker, which expires messages by the same files."""
 
@@ -316,6 +349,6 @@ STORES: Final[Mapping[str, Callable[[Path], Store]]] = {
     "log": partial(by_log, forgets=False),
     "log without the driver's cache": partial(by_log, forgets=True),
 }
-KINDS: Final = (*STORES, "object store", "cluster")
-AT_REST: Final = frozenset({"log", "log without the driver's cache", "object store"})
+KINDS: Final = (*STORES, "object store", "point", "cluster")
+AT_REST: Final = frozenset({"log", "log without the driver's cache", "object store", "point"})
 """The kinds that no stream follows."""

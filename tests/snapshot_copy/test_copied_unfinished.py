@@ -86,7 +86,7 @@ def test_a_commit_that_ends_meanwhile_is_waited_for_by_whoever_copies(
     link, left = durable.create, [1]
 
     def append_first(path: str) -> int:
-        if left:
+        if left and "/copy/" in path:
             left.clear()
             append(tmp_path / "s", writing.rows(1))
         return link(path)

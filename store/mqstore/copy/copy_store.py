@@ -27,7 +27,7 @@ from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStor
 from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import checkpoint, stream_groups
-from mqstore.files.copy_target import Copy, workplace
+from mqstore.files.copy_target import Copy, CopyTarget, workplace
 from mqstore.files.index import index_cut
 from mqstore.files.known_sizes import NOTE
 from mqstore.files.log.commit_log import CommitLog
@@ -71,27 +71,44 @@ def copy_store(
     """
     place = open_dir(root, commit_log)  # Before a copy is begun: it may be no store.
     check_apart(os.fspath(target), [os.fspath(root), *commit_log])
-    fence = intent.CommitFence(place)
     with Copy(os.fspath(target)) as copy:
-        progress = _progress(place)
-        found = take(root, commit_log=commit_log)
-        _refuse(place)
-        with Store(place) as store:
-            end = _end(found, store)
-            _copy_queues(copy, store, end)
-            _copy_log(copy, store.log, end)
-            left_out = _copy_index(copy, store, end)
-            _copy_config(copy, place, progress)
-            _copy_checkpoint(copy, progress.get(names.CHECKPOINT), store.log, end)
-        for name in (*_BESIDE, NOTE):
-            _copy_files(copy, place, name, deep=True)
-        _copy_ledger(copy, place, is_hidden=fence.cap() is not None)
-        ended = fence.cap() is not None and intent.load(place) is None
-        if fence.is_over() or ended:
-            reason = "a write to the store began or ended meanwhile; copy it again"
-            raise StoreLockedError(f"{os.fspath(root)}: {reason}")
+        filled = fill(copy, place)
         take(copy.root)  # Raises if the copy cannot be read.
-    return Copied(take(target), copy.linked_bytes, copy.copied_bytes, left_out)
+    return Copied(take(target), copy.linked_bytes, copy.copied_bytes, filled.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The name of the source's broker, and the files that were left out."""
+
+    broker_name: str
+    left_out: tuple[str, ...]
+
+
+def fill(copy: CopyTarget, place: StoreDir) -> Filled:
+    """Take the files of the store at ``place``, as of one moment.
+
+    Raises StoreLockedError if a write began or ended meanwhile, and as ``copy_store``.
+    """
+    fence = intent.CommitFence(place)
+    progress = _progress(place)
+    found = take(place.root, commit_log=place.commit_log)
+    _refuse(place)
+    with Store(place) as store:
+        end = _end(found, store)
+        _copy_queues(copy, store, end)
+        _copy_log(copy, store.log, end)
+        left_out = _copy_index(copy, store, end)
+        _copy_config(copy, place, progress)
+        _copy_checkpoint(copy, progress.get(names.CHECKPOINT), store.log, end)
+    for name in (*_BESIDE, NOTE):
+        _copy_files(copy, place, name, deep=True)
+    _copy_ledger(copy, place, is_hidden=fence.cap() is not None)
+    ended = fence.cap() is not None and intent.load(place) is None
+    if fence.is_over() or ended:
+        reason = "a write to the store began or ended meanwhile; copy it again"
+        raise StoreLockedError(f"{place.root}: {reason}")
+    return Filled(found.broker_name, left_out)
 
 
 def check_apart(target: str, sources: Sequence[str]) -> None:
@@ -150,7 +167,7 @@ def _is_without_unit(head: np.void, physical_offset: int) -> bool:
     )
 
 
-def _copy_queues(copy: Copy, store: Store, end: _End) -> None:
+def _copy_queues(copy: CopyTarget, store: Store, end: _End) -> None:
     copy.make_directory(names.CONSUME_QUEUE)
     # Listed again: a queue may have been made between the first look and the last.
     for queue in (store.queue(*name) for name in store.queues):
@@ -164,7 +181,7 @@ def _copy_queues(copy: Copy, store: Store, end: _End) -> None:
                 _copy_mapped(copy, file, f"{queue.path}/{file.path}", cut)
 
 
-def _copy_log(copy: Copy, log: CommitLog, end: _End) -> None:
+def _copy_log(copy: CopyTarget, log: CommitLog, end: _End) -> None:
     copy.make_directory(names.COMMIT_LOG)
     begun = False
     for number, file in enumerate(log.files.files):
@@ -180,14 +197,14 @@ def _copy_log(copy: Copy, log: CommitLog, end: _End) -> None:
             begun = True
 
 
-def _copy_mapped(copy: Copy, file: MappedFile, path: str, cut: int) -> None:
+def _copy_mapped(copy: CopyTarget, file: MappedFile, path: str, cut: int) -> None:
     if file.end <= cut:
         copy.link(file.folder, file.path, path)
     else:
         copy.take(file.folder, file.path, path, end=max(cut - file.start, 0))
 
 
-def _copy_index(copy: Copy, store: Store, end: _End) -> tuple[str, ...]:
+def _copy_index(copy: CopyTarget, store: Store, end: _End) -> tuple[str, ...]:
     copy.make_directory(names.INDEX)
     left_out = []
     files = store.index_files
@@ -217,7 +234,7 @@ def _progress(place: StoreDir) -> dict[str, bytes]:
     return {path: data for path, data in found.items() if data is not None}
 
 
-def _copy_config(copy: Copy, place: StoreDir, progress: dict[str, bytes]) -> None:
+def _copy_config(copy: CopyTarget, place: StoreDir, progress: dict[str, bytes]) -> None:
     copy.make_directory(names.CONFIG)
     for path, data in progress.items():
         if path != names.CHECKPOINT:
@@ -229,7 +246,7 @@ def _copy_config(copy: Copy, place: StoreDir, progress: dict[str, bytes]) -> Non
             _copy_files(copy, place, path, deep=False)
 
 
-def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) -> None:
+def _copy_checkpoint(copy: CopyTarget, data: bytes | None, log: CommitLog, end: _End) -> None:
     """Write the checkpoint, not ahead of the copy: a record is flushed before it has its unit."""
     if data is None:
         return
@@ -240,7 +257,7 @@ def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) 
     copy.put(names.CHECKPOINT, limited)
 
 
-def _copy_files(copy: Copy, place: StoreDir, path: str, *, deep: bool) -> None:
+def _copy_files(copy: CopyTarget, place: StoreDir, path: str, *, deep: bool) -> None:
     """Copy a file, or a directory's files and, if ``deep``, those below."""
     parent, _, name = path.rpartition("/")
     kind = next((k for n, k, _ in place.folder.survey(parent) if n == name), None)
@@ -254,7 +271,7 @@ def _copy_files(copy: Copy, place: StoreDir, path: str, *, deep: bool) -> None:
                 _copy_files(copy, place, f"{path}/{child}", deep=deep)
 
 
-def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
+def _copy_ledger(copy: CopyTarget, place: StoreDir, *, is_hidden: bool) -> None:
     """Copy the ledger of commits, and the progress of streams.
 
     An intent is left out. If it ``is_hidden``, the messages of its commit are left out as well, and

@@ -14,7 +14,8 @@ be recognized, and the next copy to the same target removes it and begins anew.
 import errno
 import os
 import stat
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.files.base import durable
@@ -23,15 +24,38 @@ from mqstore.files.base.folder import Folder
 from mqstore.files.lock.processes import openers
 from mqstore.format.names import COPY_MARK
 
-_UNLINKABLE: Final = frozenset(
+UNLINKABLE: Final = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 )
+"""What ``durable.link`` fails with where a file cannot have a second name."""
 _THERE: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _COPY_FOLDER: Final = "copy"
 _MARK_TEXT: Final = (
     b"A copy of a store is made here by mqlog. If no process does, remove the directory.\n"
 )
+
+
+class CopyTarget(Protocol):
+    """What takes the files of a store: a Copy, or a point of a repository."""
+
+    def link(self, folder: Folder, path: str, as_path: str) -> None:
+        """Take a file that never changes again. Raises FileNotFoundError if it is gone."""
+
+    def take(self, folder: Folder, path: str, as_path: str, *, end: int | None = None) -> None:
+        """Take the bytes before ``end`` (all if None); the rest reads as zeros.
+
+        With ``end`` the file is one that only grows. Raises FileNotFoundError if it is gone.
+        """
+
+    def put(self, as_path: str, data: bytes) -> None:
+        """Make a file of ``data``."""
+
+    def compose(self, as_path: str, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Make a file of ``size`` bytes from pieces at ascending positions."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory, and those it is in, where they are not there yet."""
 
 
 class Copy:
@@ -69,7 +93,7 @@ class Copy:
         try:
             durable.link(f"{folder}/{path}", target)
         except OSError as error:
-            if error.errno not in _UNLINKABLE:
+            if error.errno not in UNLINKABLE:
                 raise
         else:
             self._files.append(as_path)
@@ -87,7 +111,7 @@ class Copy:
             size = os.fstat(source).st_size
             fd = self.create(as_path)
             try:
-                for start, stop in _data(source, size if end is None else min(end, size)):
+                for start, stop in data_ranges(source, size if end is None else min(end, size)):
                     self.copied_bytes += durable.copy_range(source, fd, start, stop - start)
                 durable.truncate(fd, size)
             finally:
@@ -103,6 +127,17 @@ class Copy:
         finally:
             durable.close(fd)
         self.copied_bytes += len(data)
+
+    def compose(self, as_path: str, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Make a file of ``size`` bytes from pieces at their positions; the rest is zeros."""
+        fd = self.create(as_path)
+        try:
+            for position, data in pieces:
+                durable.write_at(fd, data, position)
+                self.copied_bytes += len(data)
+            durable.truncate(fd, size)
+        finally:
+            durable.close(fd)
 
     def create(self, as_path: str) -> int:
         """Return a descriptor of a new, empty file of the copy."""
@@ -298,7 +333,7 @@ def remove_tree(parent: str, path: str) -> None:
         durable.remove_directory(f"{parent}/{folder}")
 
 
-def _data(fd: int, end: int) -> list[tuple[int, int]]:
+def data_ranges(fd: int, end: int) -> list[tuple[int, int]]:
     """Return the parts of [0, end) that are no holes."""
     found = []
     position = 0

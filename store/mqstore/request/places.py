@@ -1,4 +1,4 @@
-"""Directories, clusters, object stores: the one place that tells the paths of a read apart.
+"""Directories, clusters, object stores, points: the one place that tells the paths of a read apart.
 
 All that is above knows OpenStores only. Options that are only for one kind are refused by name
 where no path is of that kind; where there are both, each option is for those it is made for.
@@ -33,6 +33,7 @@ from mqstore.read.directory import open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
 from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.read.store_bounds import StoreOrigin
+from mqstore.request.repositories import point_at
 
 NAME_SERVERS: Final = "nameServers"
 LIVE: Final = LIVE_OPTIONS
@@ -52,7 +53,8 @@ OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode", QUEUES, CACH
 class Places:
     """The paths of a read: directories as typed, clusters, and the topics that addresses name.
 
-    Stores in object stores are among the paths, as folders that are opened when they are listed.
+    Stores in object stores and points of repositories are among the paths, as folders that are
+    opened when they are listed.
     """
 
     paths: tuple[str | Folder, ...]
@@ -120,21 +122,26 @@ def places(
 
 
 def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str | Folder, ...]:
-    """Return directories as typed, and the folders of stores in object stores."""
-    remote = [path for path in paths if is_object_store(path)]
+    """Return directories as typed, and the folders of stores in object stores and of points."""
+    points = {path: point for path in paths if (point := point_at(path, texts)) is not None}
+    remote = [path for path in paths if path not in points and is_object_store(path)]
     for path in remote:
         meant = store_paths.cluster_meant(path)
         if meant:
             expected = f"is neither a directory nor an object store; a cluster is {meant}"
             raise InvalidOptionError("path", path, expected)
-    for name in filter(is_object_option, texts if not remote else ()):
+    for name in filter(is_object_option, texts if not any(map(is_object_store, paths)) else ()):
         expected = "is for stores in object stores: a path such as s3://BUCKET/STORE"
         raise InvalidOptionError(name, "***", expected)
     if remote and "storePathCommitLog" in texts:
         expected = "is for directories: in an object store the CommitLog is the folder commitlog"
         raise InvalidOptionError("storePathCommitLog", texts["storePathCommitLog"], expected)
     return tuple(
-        open_objects(parse_object_store(path, texts)) if is_object_store(path) else path
+        points[path]
+        if path in points
+        else open_objects(parse_object_store(path, texts))
+        if is_object_store(path)
+        else path
         for path in paths
     )
 

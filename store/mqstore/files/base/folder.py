@@ -47,6 +47,11 @@ class Folder(ABC):
         """The one name of the folder: two names of one folder have the same."""
         return self.name
 
+    @property
+    def broker_name(self) -> str | None:
+        """The name of the broker whose store this is, where it is known beside the store."""
+        return None
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 

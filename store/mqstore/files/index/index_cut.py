@@ -9,24 +9,25 @@ Reference: org.apache.rocketmq.store.index.IndexFile#putKey.
 
 import os
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
-from mqstore.files.base import durable
 from mqstore.files.base.directory import descriptor
 from mqstore.files.base.file_sizes import Layout
-from mqstore.files.copy_target import Copy
+from mqstore.files.copy_target import CopyTarget
 from mqstore.files.index.index_file import IndexFile, read_slots
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.arrays import Int32s
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, file_size
 from mqstore.format.names import INDEX
 
+_AT_ONCE: Final = 1 << 20
 _MAX_STEPS: Final = 1_000_000  # A chain that was broken by a crash must not lead for ever.
 
 
-def copy_before(copy: Copy, file: IndexFile, log: CommitLog, physical_offset: int) -> bool:
+def copy_before(copy: CopyTarget, file: IndexFile, log: CommitLog, physical_offset: int) -> bool:
     """Copy the units of records before ``physical_offset``; tell whether the file is readable.
 
     A file without such units is left out.
@@ -46,7 +47,8 @@ def copy_before(copy: Copy, file: IndexFile, log: CommitLog, physical_offset: in
     header["end_physical_offset"] = last["physical_offset"]
     header["index_count"] = count
     header["hash_slot_count"] = np.count_nonzero(slots)
-    _write(copy, file, layout, (header, slots, count))
+    pieces = _pieces(file, layout, (header, slots, count))
+    copy.compose(f"{INDEX}/{file.name}", file.size, pieces)
     return True
 
 
@@ -68,17 +70,20 @@ def _slots_before(file: IndexFile, layout: Layout, count: int) -> Int32s:
     return slots
 
 
-def _write(copy: Copy, file: IndexFile, layout: Layout, parts: tuple[np.void, Int32s, int]) -> None:
+def _pieces(
+    file: IndexFile, layout: Layout, parts: tuple[np.void, Int32s, int]
+) -> Iterator[tuple[int, bytes]]:
     header, slots, count = parts
-    fd = copy.create(f"{INDEX}/{file.name}")
+    yield 0, header.tobytes()
+    yield HEADER.itemsize, slots.astype(SLOT).tobytes()
+    position, end = (file_size(layout.slots, number) for number in (FIRST_UNIT, count))
     source = descriptor(file.place.folder, f"{INDEX}/{file.name}")
     try:
-        durable.write_at(fd, header.tobytes(), 0)
-        durable.write_at(fd, slots.astype(SLOT).tobytes(), HEADER.itemsize)
-        first = file_size(layout.slots, FIRST_UNIT)
-        units_bytes = file_size(layout.slots, count) - first
-        copy.copied_bytes += first + durable.copy_range(source, fd, first, units_bytes)
-        durable.truncate(fd, file.size)
+        while position < end:
+            data = os.pread(source, min(_AT_ONCE, end - position), position)
+            if not data:
+                break
+            yield position, data
+            position += len(data)
     finally:
-        durable.close(fd)
         os.close(source)

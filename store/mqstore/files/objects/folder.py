@@ -332,7 +332,7 @@ class ObjectFolder(Folder):
         if ABORT in found and not self._files.store.allow_unclean:
             reason = (
                 "the file abort is in it: it was copied while its broker was running, or after a "
-                "crash. Copy it from a broker that was shut down, or from mqlog snapshot; or read "
+                "crash. Copy it from a broker that was shut down, or from mqlog copy; or read "
                 f"it as it is with {ALLOW_UNCLEAN}=true"
             )
             raise UncleanStoreError(f"{shown(self.name)}: {reason}")

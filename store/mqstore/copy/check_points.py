@@ -1,0 +1,97 @@
+"""Is a repository whole: every manifest, and every byte that a point needs.
+
+What two points share is read once.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from mqstore.errors import CorruptStoreError, PointNotFoundError
+from mqstore.files.base.read_file import ReadFile
+from mqstore.files.points.backing import Backing
+from mqstore.files.points.manifest import DIGEST_CHARS, PointPart
+from mqstore.files.points.repository import Repository, object_path
+
+_BYTES_AT_ONCE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PointProblem:
+    """Something that is wrong in a repository, and the points that it harms."""
+
+    file: str
+    position: int
+    problem: str
+    points: tuple[int, ...]
+
+
+def check_points(
+    repository: Repository, progress: Callable[[int, int], None] | None = None
+) -> list[PointProblem]:
+    """Return what is wrong in a repository; nothing if each of its points can be restored.
+
+    Nothing is changed. Raises NotARepositoryError, StoreUnavailableError, OSError.
+    """
+    problems: list[PointProblem] = []
+    needed: dict[tuple[str, int, int, str], list[int]] = {}
+    for number in repository.numbers():
+        try:
+            manifest = repository.manifest(number)
+        except CorruptStoreError as error:
+            problems.append(PointProblem(error.path, error.position, error.reason, (number,)))
+            continue
+        except PointNotFoundError:  # It was pruned meanwhile.
+            continue
+        for file in manifest.files.values():
+            for part in file.parts:
+                key = part.name, part.start, part.length, part.digest
+                numbers = needed.setdefault(key, [])
+                if not numbers or numbers[-1] != number:
+                    numbers.append(number)
+    return problems + list(_of_objects(repository.backing, needed, progress))
+
+
+def _of_objects(
+    backing: Backing,
+    needed: dict[tuple[str, int, int, str], list[int]],
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[PointProblem]:
+    total, done = sum(length for _, _, length, _ in needed), 0
+    by_object: dict[str, list[PointPart]] = {}
+    for name, start, length, digest in sorted(needed):
+        by_object.setdefault(name, []).append(PointPart(name, start, start, length, digest))
+    for name, parts in by_object.items():
+        path = object_path(name)
+        try:
+            file = backing.open(path)
+        except FileNotFoundError:
+            harmed = {n for p in parts for n in needed[p.name, p.start, p.length, p.digest]}
+            yield PointProblem(path, 0, "the object is missing", tuple(sorted(harmed)))
+            continue
+        try:
+            for part in parts:
+                reason = _problem(file, part)
+                if reason:
+                    harmed = set(needed[part.name, part.start, part.length, part.digest])
+                    yield PointProblem(path, part.start, reason, tuple(sorted(harmed)))
+                done += part.length
+                if progress is not None:
+                    progress(done, total)
+        finally:
+            file.close()
+
+
+def _problem(file: ReadFile, part: PointPart) -> str:
+    """Return what is wrong with the bytes of a part; nothing if they are as they were."""
+    made, position = hashlib.sha256(), part.start
+    end = part.start + part.length
+    while position < end:
+        data = file.read(min(_BYTES_AT_ONCE, end - position), position)
+        if not data:
+            return f"the object ends before byte {end}"
+        made.update(data)
+        position += len(data)
+    found = made.hexdigest()[:DIGEST_CHARS]
+    return "" if found == part.digest else "the bytes do not match their checksum"

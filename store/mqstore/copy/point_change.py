@@ -1,0 +1,148 @@
+"""A change of a repository: by one process at a time, and none that was killed leaves anything.
+
+The file ``unfinished`` is made before the first change and removed behind the last. Where it is
+found, a run was killed: whatever no manifest names is removed before anything else is done.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self
+
+from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.files.points.backing import LOCK_FILE, Backing
+from mqstore.files.points.repository import (
+    MARK_LINE,
+    MOST_POINTS,
+    OBJECT_FOLDERS,
+    POINTS,
+    REPOSITORY_MARK,
+    UNFINISHED,
+    Repository,
+    is_begun,
+    point_path,
+)
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class PointChange:
+    """A context manager: the repository is locked, and left as its manifests say."""
+
+    def __init__(self, backing: Backing, *, makes: bool = False) -> None:
+        """Take the place; with ``makes`` a repository that is not there is made.
+
+        Entering raises NotARepositoryError, InvalidOptionError for a folder that holds something
+        else, StoreLockedError, StoreUnavailableError, OSError.
+        """
+        self._backing = backing
+        self._makes = makes
+        self._stack = ExitStack()
+        self._is_begun = False
+        self.repository = Repository(backing)
+        self.check_held: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        if self._makes:
+            self._check_ours()
+            self._backing.make()
+        else:
+            self.repository.check()
+        with ExitStack() as stack:
+            self.check_held = stack.enter_context(self._backing.locked())
+            if self._makes:
+                self._make()
+            self.repository.check()
+            if any(entry.name == UNFINISHED for entry in self._backing.entries()):
+                self.sweep()
+                self._backing.remove([UNFINISHED])
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            if self._is_begun and (kind is None or self._swept()):
+                self._backing.remove([UNFINISHED])
+
+    def begin(self) -> None:
+        """Note that the repository is going to be changed."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._backing.put(UNFINISHED, b"mqlog changes this repository, or was killed.\n")
+
+    def next_number(self) -> int:
+        """Return the number of the next point."""
+        folders = [int(e.name) for e in self._backing.entries(OBJECT_FOLDERS) if e.name.isdecimal()]
+        found = max([*self.repository.numbers(), *folders], default=0) + 1
+        if found > MOST_POINTS:
+            reason = f"has had {MOST_POINTS} points; begin another repository"
+            raise InvalidOptionError("REPO", self.repository.address, reason)
+        return found
+
+    def publish(self, number: int, manifest: bytes) -> None:
+        """Give the point its name: from here on it counts."""
+        self.check_held()
+        self._backing.put(point_path(number), manifest)
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Remove points, and what only they needed."""
+        if numbers:
+            self.check_held()
+            self.begin()
+            self._backing.remove(point_path(number) for number in sorted(numbers))
+            self._backing.sync(POINTS)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Remove all objects that no manifest names.
+
+        Raises CorruptStoreError, and removes nothing, if a manifest cannot be read: what it needs
+        is not known then.
+        """
+        numbers = self.repository.numbers()
+        needed: set[str] = set()
+        for number in numbers:
+            needed |= self.repository.manifest(number).objects()
+        self._backing.remove(
+            f"{POINTS}/{entry.name}"
+            for entry in self._backing.entries(POINTS)
+            if entry.name.endswith(".new")
+        )
+        for folder in self._backing.entries(OBJECT_FOLDERS):
+            path = f"{OBJECT_FOLDERS}/{folder.name}"
+            if not folder.is_directory:
+                continue
+            found = [entry.name for entry in self._backing.entries(path)]
+            gone = [name for name in found if f"{folder.name}/{name}" not in needed]
+            self._backing.remove(f"{path}/{name}" for name in gone)
+            if len(gone) == len(found):
+                self._backing.remove_folder(path)
+
+    def _swept(self) -> bool:
+        try:
+            self.sweep()
+        except (StoreError, OSError) as error:
+            _LOG.warning("%s: what is left over is removed by the next run: %s", self._where, error)
+            return False
+        return True
+
+    @property
+    def _where(self) -> str:
+        return self.repository.address
+
+    def _check_ours(self) -> None:
+        names = {entry.name for entry in self._backing.entries()}
+        if REPOSITORY_MARK not in names and not is_begun(names):
+            reason = (
+                f"is no repository, and has {min(names - {LOCK_FILE})} in it; name a new directory"
+            )
+            raise InvalidOptionError("REPO", self._where, reason)
+
+    def _make(self) -> None:
+        if all(entry.name != REPOSITORY_MARK for entry in self._backing.entries()):
+            self._backing.make_folder(POINTS)
+            self._backing.make_folder(OBJECT_FOLDERS)
+            self._backing.put(REPOSITORY_MARK, MARK_LINE)

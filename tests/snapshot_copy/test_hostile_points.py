@@ -1,0 +1,154 @@
+"""Manifests made to harm, and bytes that are no manifest: named errors, and nothing outside."""
+
+import json
+import zlib
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqstore.copy.check_points import check_points
+from mqstore.copy.keep_rules import KeepRule
+from mqstore.copy.prune_points import prune_points
+from mqstore.copy.take_point import take_point
+from mqstore.errors import CorruptStoreError, NotARepositoryError
+from mqstore.files.points.manifest import (
+    PointFile,
+    PointHead,
+    PointManifest,
+    PointPart,
+    decode,
+    encode,
+)
+from mqstore.files.points.repository import Repository, point_path
+from snapshot_copy.copied import SMALL
+from snapshot_copy.pointed import at, backing, kept_at, restored, rows_of
+from support import goldens
+
+FAR = 2**63
+PATH = "commitlog/00000000000000000000"
+
+
+def rewritten(repository: Path, change: Callable[[list[Any]], None]) -> None:
+    """Change the list of files of point 1; its checksum is made again."""
+    path = repository / point_path(1)
+    _, head, body = path.read_bytes().split(b"\n", 2)
+    listed = json.loads(zlib.decompress(body))
+    change(listed)
+    rest = head + b"\n" + zlib.compress(json.dumps(listed).encode())
+    path.write_bytes(b"mqlog-point 1 " + sha256(rest).hexdigest().encode() + b"\n" + rest)
+
+
+def first(listed: list[Any]) -> Any:
+    return next(row for row in listed[1] if row[2])
+
+
+def to(place: list[int], value: object) -> Callable[[list[Any]], None]:
+    def change(listed: list[Any]) -> None:
+        found = first(listed)
+        for number in place[:-1]:
+            found = found[number]
+        found[place[-1]] = value
+
+    return change
+
+
+HARMFUL = {
+    **{f"the path {p!r}": to([0], p) for p in ("../x", "/etc/x", "a/../../x", "a//b", "", "a\0b")},
+    "a path that is a number": to([0], 7),
+    **{f"the object {p!r}": to([2, 0, 0], p) for p in ("../../x", "1/pack", "00000001/../x", None)},
+    **{f"the size {n}": to([1], n) for n in (FAR, -1, 1.5, True, 10**400)},
+    **{f"a part at {n}": to([2, 0, 2], n) for n in (FAR, -1)},
+    **{f"a part of {n} bytes": to([2, 0, 3], n) for n in (FAR, -1, 2**42)},
+    "a part from the middle of nowhere": to([2, 0, 1], FAR),
+    "a digest that is none": to([2, 0, 4], "no"),
+    "a file twice": lambda listed: listed[1].append(listed[1][0]),
+    "a file that is a folder": lambda listed: listed[1].append([f"{PATH}/x", 0, [], [], 0, ""]),
+    "two parts in one place": lambda listed: first(listed)[2].append(first(listed)[2][0]),
+    "a folder outside": lambda listed: listed[0].append("../x"),
+    "no files": lambda listed: listed.pop(),
+    "a list of nothing": lambda listed: listed[1].append([]),
+}
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_a_manifest_made_to_harm_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    kept_at(tmp_path, [20], SMALL)
+    repository = tmp_path / "repository"
+    rewritten(repository, HARMFUL[name])
+    before = goldens.digest(tmp_path)
+
+    for act in (
+        lambda: restored(repository, 1, tmp_path / "restored"),
+        lambda: rows_of(at(backing(repository), 1)),
+        lambda: prune_points(backing(repository), [KeepRule(1, 0)]),
+        lambda: take_point(tmp_path / "store", backing(repository)),
+    ):
+        with pytest.raises(CorruptStoreError, match=r"points/00000001 at byte 0"):
+            act()
+        assert goldens.digest(tmp_path) == before
+    assert [p.points for p in check_points(Repository(backing(repository)))] == [(1,)]
+
+
+def test_a_list_of_files_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_at(tmp_path, [20], SMALL)
+    monkeypatch.setattr("mqstore.files.points.manifest.MOST_MANIFEST_BYTES", 100)
+    with pytest.raises(CorruptStoreError, match="more than 100 bytes"):
+        rows_of(at(backing(tmp_path / "repository"), 1))
+
+
+def test_a_file_larger_than_its_objects_is_refused(tmp_path: Path) -> None:
+    kept_at(tmp_path, [20], SMALL)
+    repository = tmp_path / "repository"
+
+    def grow_part(listed: list[Any]) -> None:
+        row = first(listed)
+        row[1] = 2**40
+        row[2][-1][3] = 2**30
+
+    rewritten(repository, grow_part)
+    with pytest.raises(CorruptStoreError, match="the object ends before"):
+        restored(repository, 1, tmp_path / "restored")
+    assert not list(tmp_path.glob("restored*"))
+
+
+@given(st.integers(0, 10**9), st.integers(1, 255))
+def test_a_changed_manifest_is_never_believed(place: int, bits: int) -> None:
+    parts = (PointPart("00000001/pack", 0, 0, 10, "0" * 32),)
+    head = PointHead(1, 5, 6, "broker-a", "/data/store", 1, 1, 0, 1, 10, 0, 10)
+    whole = encode(PointManifest(head, ("a",), {"a/b": PointFile("a/b", 20, parts)}))
+    assert decode("x", whole).files["a/b"].parts == parts
+    cut = place % len(whole)
+    changed = bytearray(whole)
+    changed[cut] ^= bits
+    for bad in (whole[:cut], bytes(changed)):
+        with pytest.raises(CorruptStoreError):
+            decode("x", bad)
+
+
+def test_a_manifest_of_another_point_and_a_mark_of_another_version_are_refused(
+    tmp_path: Path,
+) -> None:
+    kept_at(tmp_path, [5, 9], SMALL)
+    repository = tmp_path / "repository"
+    (repository / point_path(2)).replace(repository / point_path(3))
+    with pytest.raises(CorruptStoreError, match="it is the manifest of point 2"):
+        rows_of(at(backing(repository), 3))
+    (repository / "mqlog-repository").write_text("mqlog repository 2\n")
+    with pytest.raises(NotARepositoryError, match="of another version, or damaged"):
+        rows_of(at(backing(repository), 1))
+
+
+def test_a_link_in_a_repository_is_not_followed(tmp_path: Path) -> None:
+    kept_at(tmp_path, [40], SMALL)
+    lost = tmp_path / "repository" / "objects" / "00000001" / "1"
+    lost.rename(tmp_path / "elsewhere")
+    lost.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Exception, match="MQLOG_UNSAFE_PATH"):
+        restored(tmp_path / "repository", 1, tmp_path / "restored")

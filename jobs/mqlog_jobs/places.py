@@ -4,14 +4,13 @@ Both open as OpenStores: the queues of each broker, and what the broker knows be
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from mqlog_jobs.option_flags import FLAGS
-from mqstore.backlog.request import named_groups
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
 from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
@@ -93,12 +92,12 @@ class Named:
         self,
         topic: str | Sequence[str] | None = None,
         *,
-        groups: str | None = None,
+        groups: Collection[str] | None = None,
         damaged: bool = False,
     ) -> Iterator[OpenStores]:
         """Open them all, and close them afterwards; ``topic`` names what must be readable.
 
-        ``groups`` are those that the option of that name gives.
+        ``groups`` are those that are named, of what is about groups.
         ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
         Raises InvalidOptionError, StoreNotFoundError, and what ``tables.places.open_all`` raises.
         """
@@ -108,7 +107,8 @@ class Named:
                 roots=found.roots(),
                 commit_log=self.commit_log,
                 subscribe=(topic,) if isinstance(topic, str) else tuple(topic or ()),
-                groups=tuple(sorted(named_groups(groups))),
+                groups=None if groups is None else tuple(sorted(groups)),
+                with_state=groups is not None,
                 by_log=self.from_log,
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.

@@ -208,7 +208,7 @@ def backlog(
     report.check(watching)
 
     def look(console: Console | None) -> pa.Table:
-        with named.opened(query.topic, groups=query.request.groups) as stores:
+        with named.opened(query.topic, groups=query.request.named) as stores:
             items, beside = query.look(stores, reads_halves=watching is None)
             now_ms = time.time_ns() // 1_000_000
         measured = pa.Table.from_batches([measure(items, query.request, now_ms)])

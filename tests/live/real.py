@@ -135,10 +135,11 @@ def recorded(
     folder: Path,
     proxy: str | None = None,
     before: AbstractContextManager[object] | None = None,
+    settings: Mapping[str, str] = QUIET,
 ) -> Iterator[Live]:
     """Run a broker with the recipe's messages, at rest; ``before`` it stands what is entered."""
     with (
-        closing(Live(servers, folder / "broker" / "store", proxy=proxy)) as live,
+        closing(Live(servers, folder / "broker" / "store", settings, proxy)) as live,
         before or nullcontext(),
     ):
         recipe.produce(live.broker, NAMES)

@@ -431,15 +431,22 @@ def test_the_command_shows_named_topics_and_groups(proxy: FakeProxy, run: Run) -
     place = f"rocketmq://{proxy.address}"
     rows = run("backlog", place, "--topic", TOPIC, "--group", "G", "--json").rows
     assert [(row["topic"], row["lag"], row["consumerOffset"]) for row in rows] == [(TOPIC, 30, 20)]
-    rows = run("top", place, "--topic", TOPIC, "--group", "G", "--json", "--interval", "100ms").rows
+    rows = run("top", place, "--topic", TOPIC, "--group", "G", "--json", "--interval", "1").rows
     assert [(row["group"], row["topic"], row["lag"]) for row in rows] == [("G", TOPIC, 30)]
     rows = run("cat", place, TOPIC, "-n", "2", "--json").rows
     assert len(rows) == 2
     rows = run("retries", place, "--group", "G", "--json").rows
     assert len(rows) == 3
-    done = run("groups", place, "--json")
-    assert done.code != 0
-    assert "lists no topics and no groups" in done.err
+    for words in (
+        ("groups", place),
+        ("backlog", place, "--topic", TOPIC),
+        ("backlog", place, "--topic", TOPIC, "--group", "/G.*/"),
+        ("top", place, "--topic", TOPIC),
+        ("retries", place, "--topic", TOPIC),
+    ):
+        done = run(*words, "--json")
+        assert done.code != 0
+        assert "lists no groups: give names, no regex" in done.err
     done = run("scheduled", place, "--topic", TOPIC, "--json")
     assert "MQLOG_NOT_SERVED_BY_PROXY" in done.err
 

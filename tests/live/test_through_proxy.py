@@ -4,6 +4,9 @@ The ports of the broker and of the name server are closed to our client. The tes
 ``test_reads_of_brokers`` run again, as far as a proxy serves what they ask for.
 """
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -20,7 +23,7 @@ from broker.ports import free_ports
 from broker.reading import by_queue, columns
 from broker.toolchain import Toolchain
 from live import test_reads_of_brokers as direct
-from live.real import ALL_COLUMNS, NAMES, Live, full_rows, recorded, slices
+from live.real import ALL_COLUMNS, NAMES, QUIET, Live, full_rows, recorded, slices
 from mqstore.check.cluster import examine_cluster
 from mqstore.errors import UnknownTopicError
 from mqstore.live.origin.bounds import bounds
@@ -30,6 +33,7 @@ from mqstore.live.origin.state import SOURCE
 from mqstore.live.remoting import connection
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import LocalModeError, NotServedError
+from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.sockets import connected
 from mqstore.live.remoting.topics import broker_infos
@@ -39,11 +43,15 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
 from mqstore.request.places import open_all
 from support import soak
+from support.processes import until
 
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.parametrize("cluster", ["5.5.0"], indirect=True, scope="session"),
 ]
+
+
+CLI = "from mqlog_jobs import cli; cli.main()"
 
 
 @contextmanager
@@ -66,7 +74,8 @@ def live(
     """A broker with messages of every kind, and a client that has the proxy's address only."""
     folder, port = tmp_path_factory.mktemp("proxied-"), free_ports(0)
     proxy = proxies.running(toolchain, cluster.name_server, folder, port)
-    with only(1, port), recorded(cluster, folder, f"{LOOPBACK}:{port}", proxy) as found:
+    address, timers = f"{LOOPBACK}:{port}", {**QUIET, "timerWheelEnable": "true"}
+    with only(1, port), recorded(cluster, folder, address, proxy, timers) as found:
         yield found
 
 
@@ -158,6 +167,77 @@ def test_the_doctor_is_content_with_a_proxy_and_its_broker(live: Live) -> None:
     assert ("OK", "Proxy") in found
     assert ("OK", f"Broker {BROKER_NAME}") in found
     assert not [one for one in found if one[0] == "error"]
+
+
+UNEQUAL = (
+    *("asOf", "lagMs", "bytesBehindEstimate", "bytesMatchingEstimate", "bytesEstimate"),
+    *(
+        "bytes",
+        "originQueueId",
+        "originQueueOffset",
+        "originPhysicalOffset",
+        "originStoreTimestamp",
+    ),
+)
+"""Columns that depend on the moment, or are estimated, or are found by the CommitLog's places."""
+
+
+def rows_of_command(address: str, *words: str) -> list[dict[str, Any]]:
+    command, *options = words
+    done = subprocess.run(
+        [sys.executable, "-c", CLI, command, f"rocketmq://{address}", *options, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return [{k: v for k, v in row.items() if k not in UNEQUAL} for row in found]
+
+
+def popped(cluster: Servers, group: str, topic: str, queue_id: int) -> None:
+    """Pop eight messages of a queue at the broker itself, and acknowledge the first."""
+    own = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+    more = {"maxMsgNums": "8", "invisibleTime": "600000", "pollTime": "0", "initMode": "0"}
+    more |= {"bornTime": str(time.time_ns() // 1_000_000), "expType": "TAG", "exp": "*"}
+    with Cluster(ClusterSettings(name_servers=(cluster.name_server,))) as client:
+        answer, _ = client.ask(BROKER_NAME, Request("POP_MESSAGE", 200050, own | more))
+        told, first = answer.fields, answer.fields["msgOffsetInfo"].split()[2].split(",")[0]
+        extra = f"{first} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0 "
+        extra += f"{BROKER_NAME} {queue_id} {first}"
+        ack = own | {"extraInfo": extra, "offset": first}
+        client.ask(BROKER_NAME, Request("ACK_MESSAGE", 200051, ack))
+
+
+def test_tables_of_named_groups_are_those_that_brokers_give(live: Live, cluster: Servers) -> None:
+    """Also what a group popped and did not acknowledge, and half messages."""
+    proxy, group = live.name_servers[1], "Popping"
+    live.broker.mqadmin("updateSubGroup", "-b", live.broker.address, "-g", group)
+    with only(*(int(one.rpartition(":")[2]) for one in (cluster.name_server, live.broker.address))):
+        popped(cluster, group, NAMES.topic, 0)
+    by_topic = ("--topic", NAMES.topic)
+    asked = [
+        ("backlog", *by_topic, "--group", f"{NAMES.push_group},{NAMES.pull_group},{group}"),
+        ("retries", "--group", NAMES.push_group),
+        ("offsets", *by_topic, "--group", NAMES.push_group),
+        ("halfmessages", "--topic", NAMES.transaction),
+        ("queues", *by_topic),
+        ("tags", *by_topic),
+    ]
+    found: list[dict[str, Any]] = []
+
+    def is_settled() -> bool:  # A broker stores an acknowledgement some moments later.
+        found[:] = rows_of_command(cluster.name_server, *asked[0])
+        return any(row["inflight"] == 7 for row in found)
+
+    until(is_settled)
+    for words in asked:
+        theirs = rows_of_command(cluster.name_server, *words)
+        assert theirs, words
+        ours = rows_of_command(proxy, *words)
+        assert sorted(map(str, ours)) == sorted(map(str, theirs)), words
+    assert {row["mode"] for row in found} == {"PULL", "POP"}
 
 
 PULLS = soak.size("proxy_pulls", check=400, test=400, whole=10_000)

@@ -43,7 +43,7 @@ def top(named: Named, request: TopRequest, *, as_json: bool) -> None:
     if request.frames and not full:
         raise InvalidOptionError("--count", request.frames, "is for a terminal: a pipe gets one")
     groups = BacklogRequest(groups=request.groups)
-    with named.opened(request.topic, groups=request.groups, damaged=True) as stores:
+    with named.opened(request.topic, groups=groups.named, damaged=True) as stores:
         if request.topic is not None:
             check_known(stores, request.topic, consumed=True)
         with closing(Meter(stores, groups, request.topic, system=request.system)) as meter:

@@ -48,6 +48,11 @@ class BacklogRequest:
                     check_tags(expression, option="subscriptions")
         group_test(self.groups)
 
+    @property
+    def named(self) -> set[str]:
+        """The groups that are named, by the option or by a subscription."""
+        return named_groups(self.groups) | set(self.subscriptions)
+
     def subscription(self, group: str, topic: str) -> str | None:
         """Return the expression ``group`` takes ``topic`` with, or None if it is not given.
 

@@ -34,7 +34,8 @@ class Selection:
 
     ``roots`` are directories, ``broker_names`` as many names or none. ``subscribe`` may name
     system topics; a pattern and the choice of all pass them by unless ``include_system_topics``.
-    ``groups`` are consumer groups that options name.
+    ``groups`` are consumer groups that options name; None: nothing about groups is asked for.
+    ``with_state``: half messages and the state of groups are looked at too.
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``.
     """
 
@@ -45,7 +46,8 @@ class Selection:
     subscribe_pattern: str | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
     include_system_topics: bool = False
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
+    with_state: bool = False
     by_log: bool = False
     cache: str = ""
 

@@ -33,7 +33,7 @@ from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores, Selection, check_topic
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from mqstore.request.places import open_all
-from mqstore.request.read_options import FROM_EARLIEST, QueueRange, ReadOptions
+from mqstore.request.read_options import FROM_EARLIEST, QueueRange, ReadOptions, takers
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,15 +64,20 @@ def open_stores(options: ReadOptions) -> OpenStores:
         assign=options.assign,
         include_system_topics=options.include_system_topics or all_by_default,
         groups=_groups(options),
+        with_state=options.table != "messages",
         by_log=options.queues == BY_LOG_WORD,
         cache=options.cache_dir or "",
     )
     return open_all(selection, options.places.clusters, strict=options.on_corrupt == "fail")
 
 
-def _groups(options: ReadOptions) -> tuple[str, ...]:
-    """Return the consumer groups that the options name."""
-    return tuple(sorted(named_groups(options.groups) | {options.starting_group or ""} - {""}))
+def _groups(options: ReadOptions) -> tuple[str, ...] | None:
+    """Return the consumer groups that the options name; None if the read is not about groups."""
+    if options.starting_group is not None:
+        return (options.starting_group,)
+    if options.table not in takers("groups"):
+        return None
+    return tuple(sorted(named_groups(options.groups) | set(options.subscriptions or {})))
 
 
 def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]:

@@ -178,7 +178,10 @@ def open_all(
         for root, name in zip(selection.roots, broker_names(selection), strict=True)
     ]
     named = selection.subscribe or selection.assign or ()
-    found = [ClusterBrokers(settings, named, selection.groups) for settings in clusters]
+    found = [
+        ClusterBrokers(settings, named, selection.groups, with_state=selection.with_state)
+        for settings in clusters
+    ]
     try:
         return OpenStores(selection, stores, found, strict=strict)
     except StoreError:

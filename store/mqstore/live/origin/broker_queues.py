@@ -13,7 +13,7 @@ from dataclasses import replace
 from mqstore.errors import StoreError, UnsupportedTopicError
 from mqstore.format.names import SYNC_MEMBER_PREFIX
 from mqstore.live.origin.bounds import LiveBounds, bounds, denied_pulls, held
-from mqstore.live.origin.proxy_state import topics_of_groups
+from mqstore.live.origin.proxy_state import NamedTopics
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import NoMasterError
 from mqstore.live.remoting.routes import Route
@@ -32,19 +32,19 @@ class BrokerQueues:
         cluster: Cluster,
         broker: str,
         named: Collection[str] = (),
-        groups: Collection[str] = (),
+        told: NamedTopics | None = None,
     ) -> None:
         """``named`` are topics that the user named: not being able to read one is an error.
 
         Others that cannot be read are left out, with a warning when that is first found. A proxy
-        lists no topics: there are those that are ``named``, and those of the named ``groups``.
+        lists no topics: there are those that were ``told``.
         """
         self.cluster = cluster
         self.broker = broker
         self.refused: dict[str, StoreError] = {}
         """The topics that the last look left out for want of rights, and the refusals."""
         self._named = set(named)
-        self._told = frozenset(named) | topics_of_groups(frozenset(groups))
+        self._told = told or NamedTopics(frozenset(named))
         self._checked: set[str] = set()
         self._left_out: set[str] = set()
         self._pulls: dict[str, StoreError | None] = {}
@@ -56,7 +56,7 @@ class BrokerQueues:
         Through a proxy, of those that were named.
         """
         if self.cluster.is_proxy:
-            return {name for name in self._told if self.cluster.route(name) is not None}
+            return {route.topic for route in self._told.routes(self.cluster)}
         return set(topic_names(self.cluster, include_system_topics=True))
 
     def check_registered(self) -> None:
@@ -65,8 +65,8 @@ class BrokerQueues:
         Nor a proxy, which names it in the routes of topics.
         """
         if self.cluster.is_proxy:
-            routes = self.cluster.fresh_routes(sorted(self._told))
-            if not any(route and self.broker in route.brokers for route in routes):
+            routes = self._told.routes(self.cluster, fresh=True)
+            if not any(self.broker in route.brokers for route in routes):
                 raise NoMasterError(f"broker {self.broker} is in no route of the named topics")
             return
         if self.broker not in self.cluster.brokers():

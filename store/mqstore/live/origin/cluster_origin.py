@@ -7,7 +7,7 @@ and its pickle does not hold its text.
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -21,7 +21,7 @@ from mqstore.live.origin.bounds import LiveBounds, first_at, weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.group_publish import GroupPublisher
 from mqstore.live.origin.members import members
-from mqstore.live.origin.proxy_state import ProxyState, topics_of_groups
+from mqstore.live.origin.proxy_state import NamedTopics, ProxyState, topics_of_groups
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
 from mqstore.live.origin.state import ClusterState
@@ -34,6 +34,10 @@ from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
+_NO_GROUPS: Final = (
+    "{address} is a RocketMQ proxy, which lists no groups: give names, no regex, or ask the name "
+    "servers, rocketmq://HOST:9876"
+)
 _NO_LISTS: Final = (
     "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
     "(rocketmq://{address}/TOPIC, or subscribe), or ask the name servers, rocketmq://HOST:9876"
@@ -44,13 +48,13 @@ _NO_LISTS: Final = (
 class ClusterOrigin:
     """One broker of a cluster; ``named`` are topics that must be readable. Pickles.
 
-    ``groups`` are named consumer groups: behind a proxy there are no others, nor other topics.
+    ``told`` are topics and groups by name: behind a proxy there are no others.
     """
 
     settings: ClusterSettings
     broker: str
     named: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
+    told: NamedTopics = field(default_factory=NamedTopics)
 
     def __hash__(self) -> int:
         return hash((self.settings.name_servers, self.broker))
@@ -78,14 +82,18 @@ class ClusterBrokers:
         self,
         settings: ClusterSettings,
         named: Collection[str] = (),
-        groups: Collection[str] = (),
+        groups: Collection[str] | None = None,
+        *,
+        with_state: bool = False,
     ) -> None:
         """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
 
-        ``named`` are topics, and ``groups`` consumer groups, that the user named.
+        ``named`` are topics, and ``groups`` consumer groups, that the user named; None: it is not
+        about groups. ``with_state`` as in NamedTopics.
         """
         self._named = frozenset(named)
-        self._groups = frozenset(groups)
+        self._told = NamedTopics(self._named, frozenset(groups or ()), with_state)
+        self._lacks_groups = groups is not None and not groups
         self._cluster = Cluster(settings)
 
     def close(self) -> None:
@@ -96,15 +104,17 @@ class ClusterBrokers:
         """Return the names of the brokers that are registered now. Raises as Cluster.
 
         Of a proxy, those that have the named topics; raises InvalidOptionError where none is named,
-        and UnknownTopicError where there is none of them.
+        or no group for what is about groups, and UnknownTopicError where there is none of them.
         """
         found = self._cluster.brokers()
         return sorted(found) if not self._cluster.is_proxy else self._in_routes()
 
     def _in_routes(self) -> list[str]:
-        names = sorted(self._named | topics_of_groups(self._groups))
+        names = sorted(self._named | topics_of_groups(self._told.groups))
+        address = ",".join(self._cluster.settings.name_servers)
+        if self._lacks_groups:
+            raise InvalidOptionError("groups", "", _NO_GROUPS.format(address=address))
         if not names:
-            address = ",".join(self._cluster.settings.name_servers)
             raise InvalidOptionError("subscribe", "", _NO_LISTS.format(address=address))
         routes = [route for route in self._cluster.fresh_routes(names) if route is not None]
         if not routes:
@@ -114,7 +124,7 @@ class ClusterBrokers:
     def source(self, broker_name: str) -> "ClusterBounds":
         """Return that broker, registered or not; sources of one finder share connections."""
         settings = self._cluster.settings  # They say what the servers turned out to be.
-        origin = ClusterOrigin(settings, broker_name, self._named, self._groups)
+        origin = ClusterOrigin(settings, broker_name, self._named, self._told)
         return ClusterBounds(origin, self._cluster)
 
 
@@ -125,15 +135,14 @@ class ClusterBounds:
         self.origin = origin
         self.broker_name = origin.broker
         self._cluster = cluster
-        self._queues = BrokerQueues(cluster, origin.broker, origin.named, origin.groups)
+        self._queues = BrokerQueues(cluster, origin.broker, origin.named, origin.told)
         self._group: GroupPublisher | None = None
 
     @cached_property
     def config(self) -> ClusterState:
         """What the broker tells beside messages."""
         if self._cluster.is_proxy:
-            origin = self.origin
-            return ProxyState(self.broker_name, self._cluster, origin.named, origin.groups)
+            return ProxyState(self.broker_name, self._cluster, self.origin.told)
         return ClusterState(self.broker_name, self._cluster)
 
     def close(self) -> None:
@@ -280,7 +289,7 @@ class ClusterBounds:
         wanted = read_from or self.origin.settings.read_from
         settings = replace(self.origin.settings, retry_timeout_ms=0, read_from=wanted)
         origin = self.origin
-        return BrokerQueues(Cluster(settings), self.broker_name, origin.named, origin.groups)
+        return BrokerQueues(Cluster(settings), self.broker_name, origin.named, origin.told)
 
     def _live(self, piece: QueueSlice) -> LiveSlice:
         return LiveSlice(self.broker_name, piece.topic, piece.queue_id, piece.start, piece.end)

@@ -6,15 +6,63 @@ offset that it committed in a queue, and the consumers that this proxy or its ne
 Reference: GetTopicRouteActivity, ConsumerManagerActivity (org.apache.rocketmq.proxy.remoting).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from mqstore.files.config.broker_config import TopicConfig
-from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
+from mqstore.files.config.pop_files import PopFacts
+from mqstore.format.names import (
+    CHECK_MAX_TIME_TOPIC,
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    TRANSACTION_GROUP,
+)
+from mqstore.format.pop import REVIVE_GROUP, REVIVE_PREFIX, retry_topics
 from mqstore.live.origin.groups import committed_by
 from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.routes import READABLE, WRITABLE, Route
+
+_TRANSACTIONS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTopics:
+    """The topics and groups that the user named: a proxy tells of no others."""
+
+    topics: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    with_state: bool = False
+    """Half messages are looked at too, and of the groups what was popped."""
+
+    def routes(self, cluster: Cluster, *, fresh: bool = False) -> list[Route]:
+        """Return the routes of these topics, and of those that have the state of the groups.
+
+        The latter are their retries and dead letters, and ``with_state`` checkpoints of messages
+        that they popped.
+        Raises as Cluster#fresh_routes.
+        """
+        names = self.topics | topics_of_groups(self.groups)
+        if self.with_state:
+            names |= _TRANSACTIONS
+        if self.with_state and self.groups:
+            pairs = ((group, topic) for group in self.groups for topic in self.topics)
+            names = names.union({TIMER_TOPIC}, *(retry_topics(*pair) for pair in pairs))
+        found = self._routes(cluster, names, fresh=fresh)
+        if self.with_state and self.groups:
+            named = {f"{REVIVE_PREFIX}{name}" for route in found for name in route.clusters}
+            found += self._routes(cluster, named, fresh=fresh)
+        return found
+
+    def _routes(self, cluster: Cluster, names: Iterable[str], *, fresh: bool) -> list[Route]:
+        ordered = sorted(names)
+        found = cluster.fresh_routes(ordered) if fresh else map(cluster.route, ordered)
+        return [route for route in found if route is not None]
 
 
 def topics_of_groups(groups: frozenset[str]) -> set[str]:
@@ -25,12 +73,10 @@ def topics_of_groups(groups: frozenset[str]) -> set[str]:
 class ProxyState(ClusterState):
     """A BrokerState of named topics and groups. Raises as Cluster#ask_all, and NotServedError."""
 
-    def __init__(
-        self, broker: str, cluster: Cluster, topics: frozenset[str], groups: frozenset[str]
-    ) -> None:
+    def __init__(self, broker: str, cluster: Cluster, named: NamedTopics) -> None:
         super().__init__(broker, cluster)
-        self._topics = topics | topics_of_groups(groups)
-        self._groups = groups
+        self._named = named
+        self._groups = named.groups
 
     def topics(self) -> dict[str, TopicConfig]:
         """Return the named topics that the broker has, by their routes."""
@@ -44,24 +90,36 @@ class ProxyState(ClusterState):
 
     def groups(self) -> set[str]:
         """Return the named groups of which something is there: offsets, a topic, consumers."""
-        known = {group for _, group in self.consumer_offsets()}
+        known = {group for _, group in self.consumer_offsets()} & self._groups
         there = {route.topic for route in self._routes}
         known |= {group for group in self._groups if f"{RETRY_PREFIX}{group}" in there}
         return known | set(self.online(self._groups - known))
 
     def consumer_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
-        """Return what the named groups committed in the named topics, by queueId."""
+        """Return what the named groups committed in the named topics, by queueId.
+
+        And how far the broker worked off half messages, and checkpoints of popped ones.
+        """
         found: dict[tuple[str, str], dict[int, int]] = {}
-        queues = [
-            (route.topic, queue_id)
-            for route in self._routes
-            for queue_id in range(route.queues.get(self._broker, 0))
-        ]
-        for group in sorted(self._groups):
+        for group in sorted({*self._groups, REVIVE_GROUP, TRANSACTION_GROUP}):
+            queues = [
+                (route.topic, queue_id)
+                for route in self._routes
+                for queue_id in range(route.queues.get(self._broker, 0))
+                if _is_of(route.topic, group)
+            ]
             committed = committed_by(self._cluster, self._broker, group, queues)
             for (topic, queue_id), at in committed.items():
                 found.setdefault((topic, group), {})[queue_id] = at
         return found
+
+    def pop_facts(self) -> PopFacts:
+        """Return what is known without the broker's files and settings: those are the defaults."""
+        return PopFacts(None)
+
+    def timers_delivered_ms(self) -> int:
+        """Return 0: a proxy does not tell how far timers were delivered."""
+        return 0
 
     def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return nothing: a proxy does not tell what groups pulled."""
@@ -69,5 +127,14 @@ class ProxyState(ClusterState):
 
     @cached_property
     def _routes(self) -> list[Route]:
-        found = map(self._cluster.route, sorted(self._topics))
-        return [route for route in found if route and self._broker in route.brokers]
+        found = self._named.routes(self._cluster)
+        return [route for route in found if self._broker in route.brokers]
+
+
+def _is_of(topic: str, group: str) -> bool:
+    """Tell whether a group may have offsets in a topic: those of brokers have them in their own."""
+    if topic.startswith(REVIVE_PREFIX):
+        return group == REVIVE_GROUP
+    if topic in _TRANSACTIONS:
+        return group == TRANSACTION_GROUP
+    return group not in {REVIVE_GROUP, TRANSACTION_GROUP} and topic != TIMER_TOPIC

@@ -132,9 +132,13 @@ class BrokerUnits:
             yield np.array([row]), PropertyBlocks.of(headers).as_map()
 
     def locate(self, topics: Mapping[int, str]) -> dict[int, LocatedRecord]:
-        """Return the records that start at those places of the CommitLog, and say so."""
+        """Return the records that start at those places of the CommitLog, and say so.
+
+        None through a proxy, which finds no message by its place.
+        """
         found: dict[int, LocatedRecord] = {}
-        places = sorted(place for place in topics if 0 <= place < 2**63)
+        is_open = not self._cluster.is_proxy
+        places = sorted(place for place in topics if is_open and 0 <= place < 2**63)
         for first in range(0, len(places), _IN_A_ROUND):
             some = places[first : first + _IN_A_ROUND]
             asked = [
@@ -149,7 +153,9 @@ class BrokerUnits:
         return found
 
     def places_of_key(self, topic: str, key: str) -> list[int]:
-        """Return where the records are that the broker's index finds."""
+        """Return where the records are that the broker's index finds; a proxy gives no index."""
+        if self._cluster.is_proxy:
+            return []
         request = QUERY_MESSAGE(
             topic=topic, key=key, maxNum=_OF_A_KEY, beginTimestamp=0, endTimestamp=2**63 - 1
         )

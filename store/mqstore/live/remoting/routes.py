@@ -27,7 +27,8 @@ Addresses = Mapping[int, str]
 class Route:
     """The readable queues of a topic: ids 0 to ``queues[broker]`` - 1 of each broker.
 
-    ``write_queues`` are those that producers send to, likewise.
+    ``write_queues`` are those that producers send to, likewise; ``clusters`` the names of the
+    clusters that the brokers are of.
     """
 
     topic: str
@@ -35,6 +36,7 @@ class Route:
     brokers: Mapping[str, Addresses]
     is_static: bool = False
     write_queues: Mapping[str, int] = field(default_factory=dict)
+    clusters: frozenset[str] = frozenset()
 
     def without(self, brokers: Collection[str]) -> "Route":
         """Return the route without the queues of those brokers."""
@@ -56,9 +58,10 @@ def parse_route(address: str, topic: str, found: Any) -> Route:
 
     Raises BrokenAnswerError for what is no route, or more than MAX_QUEUES queues.
     """
-    brokers = {}
+    brokers, clusters = {}, set()
     for broker in rows(address, found, "brokerDatas"):
         brokers[text(address, broker, "brokerName")] = parse_addresses(address, broker)
+        clusters.add(str(broker.get("cluster") or ""))
     queues: dict[str, int] = {}
     write_queues: dict[str, int] = {}
     for queue in rows(address, found, "queueDatas"):
@@ -76,7 +79,8 @@ def parse_route(address: str, topic: str, found: Any) -> Route:
         reason = f"the route of {topic} has more than {MAX_QUEUES} queues"
         raise BrokenAnswerError(address, reason)
     is_static = bool(table(address, found, "topicQueueMappingByBroker"))
-    return Route(topic, queues, brokers, is_static, write_queues)
+    named = frozenset(clusters - {""})
+    return Route(topic, queues, brokers, is_static, write_queues, named)
 
 
 def parse_brokers(address: str, found: Any) -> dict[str, Addresses]:

@@ -25,7 +25,7 @@ from mqstore.errors import StoreError
 from mqstore.format import properties
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from mqstore.read.broker_state import GroupMember
-from mqstore.read.capabilities import ShowsMembers
+from mqstore.read.capabilities import DeletesFiles, ShowsMembers
 from mqstore.read.heads import NO_TIMESTAMP
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
@@ -73,6 +73,26 @@ class _Aside:
 
 
 @dataclass(frozen=True, slots=True)
+class _Retention:
+    """How long brokers keep a file after its last message, and when files were last written.
+
+    ``modified_ms`` (epoch) is by group and queue: of the file with the first unconsumed message. Of
+    brokers not ``with_files`` that message's own time is the least that it can be.
+    """
+
+    kept_ms: Mapping[str, int]
+    modified_ms: Mapping[tuple[str, _BrokerQueue], int]
+    with_files: frozenset[str]
+
+    def deleted_from_ms(self, group: str, place: _BrokerQueue, since: int | None) -> int | None:
+        """Return from when on the broker may delete the message; None if that is not known."""
+        kept_ms = self.kept_ms.get(place[0])
+        least_ms = None if place[0] in self.with_files else since
+        written_ms = self.modified_ms.get((group, place), least_ms)
+        return None if kept_ms is None or written_ms is None else written_ms + kept_ms
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictsPart:
     """Groups to judge: their queues, and what was found on the driver. Pickles into a task."""
 
@@ -83,6 +103,7 @@ class VerdictsPart:
     received: Mapping[_BrokerQueue, int]
     aside: _Aside
     members: Mapping[str, tuple[GroupMember, ...]]
+    retention: _Retention
 
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the verdicts, group by group, the most telling ones first."""
@@ -132,7 +153,8 @@ class VerdictsPart:
         since = _epoch_ms(row["firstUnconsumedStoreTimestamp"])
         if facts.lag and (facts.matching < facts.lag or since is None):
             since = _stored_ms(origins[place], place, facts.start)
-        return replace(facts, waiting_since_ms=since)
+        deleted_from_ms = self.retention.deleted_from_ms(row["group"], place, since)
+        return replace(facts, waiting_since_ms=since, deleted_from_ms=deleted_from_ms)
 
     def _retried(self) -> dict[str, list[Retried]]:
         """Return the messages of each group that will be delivered again."""
@@ -215,7 +237,45 @@ def _planned(request: TableRequest) -> list[VerdictsPart]:
     received = _received(pairs, items)
     members = _members(pairs, items)
     packed = PackedItems.of(items)
-    return [VerdictsPart(packed, asked, as_of_ms, looks, received, aside, members)]
+    retention = _retention(pairs, items, request.kept_ms)
+    return [VerdictsPart(packed, asked, as_of_ms, looks, received, aside, members, retention)]
+
+
+def _retention(
+    pairs: Sequence[tuple[BoundsSource, Snapshot]],
+    items: Sequence[BacklogItem],
+    given_ms: int | None,
+) -> _Retention:
+    """Return what is known of retention; ``given_ms`` is the option, for what brokers do not say.
+
+    Files are looked at for the first _MOST_RECEIVING queues in which a group lags.
+    """
+    kept_ms: dict[str, int] = {}
+    modified_ms: dict[tuple[str, _BrokerQueue], int] = {}
+    with_files: set[str] = set()
+    starts = Standing.of(items).start.tolist() if items else []
+    behind = [(item, at) for item, at in zip(items, starts, strict=True) if at < item.high]
+    for source, held in pairs if behind else ():
+        name = held.broker_name
+        if not isinstance(source, DeletesFiles):
+            continue
+        try:
+            kept = given_ms if given_ms is not None else source.kept_ms()
+            if kept is None:
+                continue
+            kept_ms[name] = kept
+            if not source.has_files:
+                continue
+            with_files.add(name)
+            for item, start in behind[:_MOST_RECEIVING]:
+                if item.broker_name == name:
+                    at_ms = source.modified_ms((item.topic, item.queue_id), start)
+                    if at_ms is not None:
+                        place = name, item.topic, item.queue_id
+                        modified_ms[item.group, place] = at_ms
+        except (StoreError, OSError) as error:
+            _LOG.info("the retention of %s is not known: %s", name, error)
+    return _Retention(kept_ms, modified_ms, frozenset(with_files))
 
 
 def _members(
@@ -349,6 +409,6 @@ VERDICTS: Final = Table(
     "verdicts",
     COLUMNS,
     _planned,
-    options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lookAgain"},
+    options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lookAgain", "fileReservedTime"},
     owner="group",
 )

@@ -18,6 +18,7 @@ from mqstore.verdicts.facts import GroupFacts, QueueFacts, TopicFacts, Verdict
 
 WAITING_MS: Final = 60_000
 RECENT_MS: Final = 600_000
+SOON_MS: Final = 86_400_000
 MIN_TRIES: Final = 3
 MIN_RECEIVED: Final = 100
 _SLOW_SHARE: Final = 0.9
@@ -283,16 +284,37 @@ def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
 
 
 def expiring(group: GroupFacts) -> Iterator[Verdict]:
-    """EXPIRING: messages were deleted before they were consumed."""
+    """EXPIRING: messages were deleted before they were consumed, or will be within a day."""
     for topic, queue in _queues(group):
-        if queue.expired and not queue.is_ahead:
-            evidence = (
-                f"{queue.expired:,} messages from {queue.consumer_offset or 0:,} on were deleted "
-                f"before they were consumed; {queue.lag:,} more wait"
-            )
-            numbers = {"expired": queue.expired, "minOffset": queue.min_offset, "lag": queue.lag}
+        if queue.is_ahead:
+            continue
+        told = _lost(queue) if queue.expired else _soon_lost(topic, queue)
+        if told is not None:
             command = f"mqlog queues PLACE -t {_word(topic.topic)}"
-            yield _of_queue("EXPIRING", topic, queue, (evidence, numbers, command))
+            yield _of_queue("EXPIRING", topic, queue, (*told, command))
+
+
+def _lost(queue: QueueFacts) -> tuple[str, dict[str, int]]:
+    evidence = (
+        f"{queue.expired:,} messages from {queue.consumer_offset or 0:,} on were deleted "
+        f"before they were consumed; {queue.lag:,} more wait"
+    )
+    return evidence, {"expired": queue.expired, "minOffset": queue.min_offset, "lag": queue.lag}
+
+
+def _soon_lost(topic: TopicFacts, queue: QueueFacts) -> tuple[str, dict[str, int]] | None:
+    at_ms = queue.deleted_from_ms
+    if at_ms is None or not queue.matching or topic.waits_ms(queue) < WAITING_MS:
+        return None
+    left_ms = max(0, at_ms - topic.as_of_ms)
+    if left_ms >= SOON_MS:
+        return None
+    evidence = (
+        f"retention may delete the message at {queue.start:,} from {_moment(at_ms)} on, in "
+        f"{_span(left_ms)}; {queue.lag:,} messages wait, the first for "
+        f"{_span(topic.waits_ms(queue))}"
+    )
+    return evidence, {"deletedFromMs": at_ms, "leftMs": left_ms, "lag": queue.lag}
 
 
 def poison(group: GroupFacts) -> Iterator[Verdict]:

@@ -69,9 +69,10 @@ class _PopLook:
         if newest is None:
             return
         delivered = self.source.timers_delivered_ms()
-        since = (min(delivered, newest) if delivered else newest - MOST_TIMER_MS) - SLACK_MS
+        oldest = min(delivered or newest, newest) - SLACK_MS - MOST_TIMER_MS
+        since = oldest + MOST_TIMER_MS if delivered else oldest
         # What the broker delivers meanwhile is found twice, not missed.
-        self._read_timers(timers, since)
+        self._read_timers(timers, oldest, since)
         self._read_revived(revived, since, committed)
 
     def _queues(self, topics: Callable[[str], bool]) -> list[QueueBounds]:
@@ -87,8 +88,9 @@ class _PopLook:
                 times = [] if units is None else records.store_timestamps(units).tolist()
                 yield from (time for time in times if time != NO_TIMESTAMP)
 
-    def _read_timers(self, queues: Sequence[QueueBounds], since_ms: int) -> None:
-        starts = self.source.first_at(queues, [since_ms - MOST_TIMER_MS] * len(queues))
+    def _read_timers(self, queues: Sequence[QueueBounds], oldest_ms: int, since_ms: int) -> None:
+        """Read what was stored since ``oldest_ms``; keep what is due since ``since_ms``."""
+        starts = self.source.first_at(queues, [oldest_ms] * len(queues))
         ranges = [(q, start, q.high) for q, start in zip(queues, starts, strict=True)]
         for batch in self._scanned(ranges):
             real = pc.map_lookup(batch["properties"], pa.scalar(properties.REAL_TOPIC), "last")

@@ -1,6 +1,7 @@
 """POP groups of stores without a broker: which checkpoints are read, and whose they are."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -10,11 +11,11 @@ from typing import Any
 import pytest
 
 from mqstore.pop import look
-from mqstore.pop.look import SLACK_MS, pop_state
+from mqstore.pop.look import SLACK_MS, offsets_and_bounds, pop_state
 from mqstore.pop.state import POP, PopQueue, PopState
 from mqstore.read.directory import open_origin
 from support.oracle import Message, join_properties
-from support.stores import Laid, Layout, MakeStore, write_json
+from support.stores import Laid, Layout, MakeStore, lay_out, write_json
 
 NOW = 1_795_400_000_000
 DAY = 24 * 3600 * 1000
@@ -57,11 +58,12 @@ def delivered(m: Message, at: int) -> Message:
     return replace(m, topic=REVIVE, store_timestamp_ms=at)
 
 
-def message(topic: str = "T", at: int = NOW - 50 * DAY, key: str = "", queue_id: int = 0) -> Message:
+def message(
+    topic: str = "T", at: int = NOW - 50 * DAY, key: str = "", queue_id: int = 0
+) -> Message:
     properties = {"UNIQ_KEY": key} if key else {}
     return Message(
         topic=topic,
-        queue_id=queue_id,
         properties=join_properties(properties),
         store_timestamp_ms=at,
     )
@@ -93,7 +95,9 @@ def look_at(store: MakeStore) -> Look:
 def state_of(root: Path, groups: Callable[[str], object] = lambda _: True) -> PopState:
     with closing(open_origin(root).bounds(BROKER)) as source:
         snapshot = source.snapshot()
-        return pop_state(source, replace(snapshot, taken_ms=NOW), groups, source.config.pop_facts())
+        snapshot = replace(snapshot, taken_ms=NOW)
+        facts, committed = source.config.pop_facts(), source.config.consumer_offsets()
+        return pop_state(source, snapshot, groups, facts, committed)
 
 
 def queue(state: PopState, group: str = "G", topic: str = "T") -> PopQueue:
@@ -202,3 +206,18 @@ def test_a_pair_that_an_administrator_switched_pops_without_a_checkpoint(look_at
     state = look_at([], {("T", "G"): {0: 4}}, config={"messageRequestMode.json": modes})
     assert state.modes == {("T", "G"): POP}
     assert queue(state).standing(0, 10, NOW).unacknowledged == 6
+
+
+def test_bounds_are_not_older_than_the_offsets_where_groups_pop(
+    store: MakeStore,
+) -> None:
+    """Else what is popped after the bounds and before the offsets would be nowhere."""
+    layout = Layout(commit_log_bytes=1 << 20, group_offsets={("T", "G"): {0: 2}})
+    before = store([message(), message(), checkpoint(0, 1)], layout)
+    with closing(open_origin(before.root).bounds(BROKER)) as source:
+        snapshot = source.snapshot()
+        shutil.rmtree(before.root)
+        lay_out(before.root, [message(), message(), checkpoint(0, 1), checkpoint(1, 1)], layout)
+        committed, fresh = offsets_and_bounds(source, snapshot)
+        state = pop_state(source, fresh, lambda _: True, source.config.pop_facts(), committed)
+    assert queue(state).queue_offsets.tolist() == [0, 1]

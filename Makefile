@@ -21,7 +21,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test soak matrix bench golden picture dist clean $(LANES)
+.PHONY: help demo check test soak matrix bench golden picture dist site clean $(LANES)
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and
 
 picture: $(READY)  ## make the pictures of the guide and the outputs of the notebook again
 	@PYTHONPATH=tests $(BIN)/python -m examples.pictures
+
+site: $(READY)  ## make the pages as a site with search and reference, in build/site; check its links
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
+	@$(BIN)/python -m release.site
 
 dist: $(READY)  ## build the wheels of all platforms and the sdist, and check them (release/README.md)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dist]'

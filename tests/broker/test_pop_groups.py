@@ -1,23 +1,25 @@
 """What POP groups have not acknowledged: of a real broker, running, killed, stopped and live."""
 
-from collections.abc import Iterable
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.harness import BROKER_NAME, Cluster
+from broker.harness import Cluster
 from broker.pop_client import PopClient, Popped, pop_client
-from mqstore.backlog import BacklogRequest, measure, plan
-from mqstore.backlog.plan import BacklogItem
-from mqstore.pop.state import PopStanding
-from mqstore.read.directory import take
+from broker.reading import rows_of
+from mqstore.request.plan import plan_read, read_schema
+from pyspark_mqlog.options import parse_read
 
 pytestmark = pytest.mark.broker
 
 WITH_TIMERS = {"timerWheelEnable": "true"}
 QUEUES = 4
-Place = tuple[str, int, int]
 
 
 @pytest.fixture(autouse=True)
@@ -26,74 +28,161 @@ def _of_this_version(cluster: Cluster) -> None:
         pytest.skip("POP is new in 5.x")
 
 
-def backlog_of(root: Path, group: str) -> tuple[list[BacklogItem], list[dict[str, Any]]]:
-    request = BacklogRequest(groups=group)
-    snapshot = take(root, broker_name=BROKER_NAME)
-    items = plan(snapshot, request)
-    return items, measure(items, request, snapshot.taken_ms).to_pylist()
+def table(place: str, name: str, **options: str) -> list[dict[str, Any]]:
+    """Rows of a table, as Spark would plan and read them."""
+    parsed = parse_read({"path": f"{place}#{name}", **options})
+    work = plan_read(parsed, read_schema(parsed).names).work()
+    return [row for part in work for batch in part.batches() for row in rows_of(batch)]
 
 
-def places(items: Iterable[BacklogItem]) -> set[Place]:
-    """What the backlog says is not acknowledged: id by id."""
-    found: set[Place] = set()
-    for item in items:
-        assert isinstance(item.popped, PopStanding), item
-        here = [*item.popped.open.tolist(), *range(item.popped.begin, item.high)]
-        found |= {(item.topic, item.queue_id, place) for place in here}
+def ids(place: str, group: str, *states: str, **options: str) -> set[str]:
+    """The bodies of what a group has not acknowledged, in these states or any; none twice."""
+    found = table(place, "unacknowledged", groups=group, **options)
+    chosen = [row["body"].decode() for row in found if not states or row["state"] in states]
+    assert len(set(chosen)) == len(chosen)
+    return set(chosen)
+
+
+def totals(place: str, group: str, **options: str) -> Counter[str]:
+    """The backlog of a group, its retry topics with it."""
+    found: Counter[str] = Counter()
+    for row in table(place, "backlog", groups=group, includeSystemTopics="true", **options):
+        assert row["mode"].startswith("POP")
+        assert row["lag"] == row["unacknowledged"] == row["ready"] + row["inflight"] + row["due"]
+        names = ("lag", "ready", "inflight", "due", "redelivered")
+        found += Counter({name: row[name] or 0 for name in names})
     return found
 
 
-def consume(client: PopClient, topic: str, group: str, **pop: Any) -> list[Popped]:
-    """Pop until nothing comes; acks, changes and messages left alone follow each other."""
-    left: list[Popped] = []
-    idle = number = 0
-    while idle < 4:
-        found = client.pop(topic, group, **pop)
-        idle = 0 if found else idle + 1
-        for message in found:
-            number += 1
-            if number % 3 == 0:
-                client.ack(message)
-                continue
-            left.append(message)
-            if number % 5 == 0:
-                client.change(message, 200_000)
-    return left
+def send(client: PopClient, topic: str, count: int) -> set[str]:
+    bodies = [f"{topic}-{number:03}" for number in range(count)]
+    for number, body in enumerate(bodies):
+        client.send(topic, body, number % QUEUES, QUEUES)
+    return set(bodies)
 
 
-def sent(client: PopClient, topic: str, count: int) -> set[Place]:
-    for number in range(count):
-        client.send(topic, f"{topic}-{number}", number % QUEUES, QUEUES)
-    return {(topic, n % QUEUES, n // QUEUES) for n in range(count)}
+def wait(is_so: Callable[[], bool], seconds: float = 60) -> None:
+    """Look all the time until something is so."""
+    pause, end = threading.Event(), time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "it never came to be so"
+        pause.wait(0.2)
+
+
+def pops(client: PopClient, times: int, topic: str, group: str, **pop: Any) -> list[Popped]:
+    return [message for _ in range(times) for message in client.pop(topic, group, **pop)]
 
 
 def test_unacknowledged_is_every_message_that_no_consumer_acknowledged(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    root = tmp_path / "broker" / "store"
+    """Id by id: beside the broker, live, as kill -9 leaves it, stopped, and by the log alone."""
+    root, killed = tmp_path / "broker" / "store", tmp_path / "killed"
     root.mkdir(parents=True)
+    live = f"rocketmq://{cluster.name_server}"
     with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
-        every = sent(client, "PopA", 80)
-        popped = []
-        for _ in range(3):
-            popped += client.pop("PopA", "GroupA", most=10, invisible=300_000)
+        every = send(client, "PopA", 80)
+        popped = pops(client, 4, "PopA", "GroupA", most=10, invisible=300_000)
         for message in popped[::4]:
             client.ack(message)
         for message in popped[1::4]:
             client.change(message, 600_000)
-        expected = every - {message.place for message in popped[::4]}
-        inflight = len(popped) - len(popped[::4])
-        running, rows = backlog_of(root, "GroupA")
-        broker.copy_store(root, tmp_path / "killed")
-        killed, killed_rows = backlog_of(tmp_path / "killed", "GroupA")
+        acknowledged = {message.body for message in popped[::4]}
+        inflight = {message.body for message in popped} - acknowledged
+        running, of_live = ids(str(root), "GroupA"), ids(live, "GroupA")
+        live_inflight = ids(live, "GroupA", "INFLIGHT")
+        live_totals = totals(live, "GroupA")
+        broker.copy_store(root, killed)
         broker.stop()
-    stopped, stopped_rows = backlog_of(root, "GroupA")
-    for items in (running, killed, stopped):
-        assert places(items) == expected
-    for found in (rows, killed_rows, stopped_rows):
-        assert {row["mode"] for row in found} == {"POP"}
-        assert sum(row["unacknowledged"] for row in found) == len(expected)
-        assert sum(row["lag"] for row in found) == len(expected)
-        assert sum(row["inflight"] for row in found) == inflight
-        assert sum(row["due"] for row in found) == 0
-    assert sum(row["redelivered"] for row in stopped_rows) == 0
+    assert len(popped) == 40
+    expected = every - acknowledged
+    assert running == of_live == expected
+    assert ids(str(killed), "GroupA") == ids(str(root), "GroupA") == expected
+    assert ids(str(killed), "GroupA", queues="log", cacheDir=str(tmp_path / "cache")) == expected
+    assert live_inflight == ids(str(root), "GroupA", "INFLIGHT") == inflight
+    for found in (live_totals, totals(str(killed), "GroupA"), totals(str(root), "GroupA")):
+        amounts = (found["lag"], found["ready"], found["inflight"], found["due"])
+        assert amounts == (70, 40, 30, 0)
+    assert totals(str(root), "GroupA")["redelivered"] == 0
+
+
+def test_revived_messages_are_in_the_retry_topic_and_nowhere_else(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Times run out, copies are made, popped and acknowledged; then the group is drained."""
+    root = tmp_path / "broker" / "store"
+    root.mkdir(parents=True)
+    live = f"rocketmq://{cluster.name_server}"
+    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+        every = send(client, "PopB", 24)
+        popped = pops(client, 4, "PopB", "Group_B", most=8, invisible=4_000)
+        for message in popped[::3]:
+            client.ack(message)
+        expected = every - {message.body for message in popped[::3]}
+        left = len(popped) - len(popped[::3])
+        looks: list[Path] = []
+
+        def is_revived() -> bool:
+            looks.append(tmp_path / f"copy-{len(looks)}")
+            broker.copy_store(root, looks[-1])
+            assert ids(live, "Group_B") == expected
+            return broker.held("%RETRY%Group_B_PopB") == left
+
+        wait(lambda: "%RETRY%Group_B_PopB" in table_topics(live))
+        wait(is_revived)
+        retried = ids(live, "Group_B", subscribe="%RETRY%Group_B_PopB")
+        of_topic = ids(live, "Group_B", subscribe="PopB")
+        again = pops(client, 9, "PopB", "Group_B", invisible=300_000)
+        for message in again:
+            client.ack(message)
+        drained = ids(live, "Group_B")
+        broker.stop()
+    for place in looks:
+        assert ids(str(place), "Group_B") == expected
+    assert len(retried) == left
+    assert of_topic == expected
+    assert {message.body for message in again} == expected
+    assert drained == ids(str(root), "Group_B") == set()
+    assert totals(str(root), "Group_B")["lag"] == 0
+
+
+def table_topics(place: str) -> set[str]:
+    return {row["topic"] for row in table(place, "topics", includeSystemTopics="true")}
+
+
+def test_a_group_in_order_has_the_holes_of_its_batches(cluster: Cluster, tmp_path: Path) -> None:
+    root = tmp_path / "broker" / "store"
+    root.mkdir(parents=True)
+    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+        every = send(client, "PopC", 80)
+        batch = client.pop("PopC", "GroupC", queue_id=1, most=8, invisible=90_000, in_order=True)
+        for number in (0, 1, 3, 5):
+            client.ack(batch[number])
+        broker.stop()
+    expected = every - {batch[number].body for number in (0, 1, 3, 5)}
+    assert len(batch) == 8
+    assert ids(str(root), "GroupC") == expected
+    assert ids(str(root), "GroupC", "INFLIGHT") == {batch[n].body for n in (2, 4, 6, 7)}
+    (row,) = (row for row in table(str(root), "backlog", groups="GroupC") if row["queueId"] == 1)
+    assert (row["mode"], row["lag"], row["inflight"], row["ready"]) == ("POP_FIFO", 16, 4, 12)
+
+
+def test_a_restart_after_a_kill_delivers_what_is_redelivered_and_due(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    root, killed = tmp_path / "broker" / "store", tmp_path / "killed"
+    root.mkdir(parents=True)
+    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+        send(client, "PopD", 40)
+        popped = pops(client, 3, "PopD", "GroupD", most=5, invisible=600_000)
+        for message in popped[::2]:
+            client.ack(message)
+        broker.kill()
+    shutil.copytree(root, killed)
+    found = totals(str(killed), "GroupD")
+    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+        again = pops(client, 9, "PopD", "GroupD", invisible=600_000)
+        broker.stop()
+    assert found["inflight"] == len(popped) - len(popped[::2])
+    assert len(again) == found["ready"] + found["redelivered"]
+    assert ids(str(killed), "GroupD") | {m.body for m in popped[::2]} == {m.body for m in again}

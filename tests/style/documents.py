@@ -8,9 +8,10 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def documents() -> list[Path]:
-    """Return every Markdown file outside of hidden folders, which are not walked through."""
+    """Return every Markdown file outside of hidden folders and of what was built."""
     found: list[Path] = []
     for folder, names, files in os.walk(ROOT):
-        names[:] = [name for name in names if not name.startswith(".")]
+        built = {"build", "dist"}
+        names[:] = [name for name in names if not name.startswith(".") and name not in built]
         found += [Path(folder, file) for file in files if file.endswith(".md")]
     return sorted(found)

@@ -184,7 +184,8 @@ class Meter:
             items = [item for item in items if not is_system_group(item.group)]
         beside = sum(asides(snapshots, items).values(), Aside())
         if self._topic is not None:
-            items, beside = [item for item in items if item.topic == self._topic], Aside()
+            items = [item for item in items if item.is_of(lambda topic, _: topic == self._topic)]
+            beside = Aside()
         self._items, self._snapshots = items, snapshots
         self._learn(snapshots)
         stored: defaultdict[str, int] = defaultdict(int)

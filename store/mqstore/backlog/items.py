@@ -1,6 +1,6 @@
 """The items of a backlog, one for each queue of each group, and how many of them travel."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -32,6 +32,7 @@ class BacklogItem:
 
     ``consumers`` are those of the group that are connected to the broker now, None of a store.
     ``popped`` is what a POP group has popped and not acknowledged; None for one that pulls.
+    ``retry_of`` is the topic whose messages a POP group's retry topic has; it does not travel.
     """
 
     origin: Origin
@@ -48,6 +49,12 @@ class BacklogItem:
     consumers: int | None = None
     mode: str = PULL
     popped: PopStanding | None = None
+    retry_of: str | None = None
+
+    def is_of(self, passes: Callable[[str, int | None], bool]) -> bool:
+        """Tell whether its topic and queue pass, or the topic that its retry topic belongs to."""
+        own = passes(self.topic, self.queue_id)
+        return own or (self.retry_of is not None and passes(self.retry_of, None))
 
     @property
     def consumed(self) -> int:

@@ -199,6 +199,7 @@ class _Broker:
                     committed.get(queue_id), subscription.expression, gone, subscription.kind,
                     consumers, mode,
                     None if queue is None else queue.standing(low, high, taken_ms),
+                    self.pops.bases.get((topic, group)),
                 )  # fmt: skip
 
     def refusals(self, request: BacklogRequest) -> Iterator[StoreError]:

@@ -129,8 +129,11 @@ class PopState:
         count = len(self._numbers)
         self._edges = np.searchsorted(queue, np.arange(count + 1))
         self._ends = _ends(sources, self._numbers, queue, places)
-        self.modes: Mapping[TopicGroup, str] = _modes(sources)
+        self.modes: Mapping[TopicGroup, str]
         """How each pair pops; a pair that is not here pulls."""
+        self.bases: Mapping[TopicGroup, str]
+        """The topic that a retry topic and its group belong to."""
+        self.modes, self.bases = _modes(sources)
 
     def names(self) -> Iterable[_GroupQueue]:
         """Return (topic, group, queueId) of queues that something is known of."""
@@ -163,8 +166,8 @@ class PopState:
         return PopQueue(begin, committed, *columns, sources.is_live, status)
 
 
-def _modes(sources: PopSources) -> dict[TopicGroup, str]:
-    """Return the mode of each pair, and of the retry topics that it has."""
+def _modes(sources: PopSources) -> tuple[dict[TopicGroup, str], dict[TopicGroup, str]]:
+    """Return the mode of each pair and of its retry topics, and the topics of the latter."""
     modes = dict.fromkeys(sources.named, POP)
     modes |= dict.fromkeys(((topic, group) for topic, group, _ in sources.opened.names), POP)
     modes |= dict.fromkeys(sources.modes, POP)
@@ -174,19 +177,34 @@ def _modes(sources: PopSources) -> dict[TopicGroup, str]:
         if is_open or pair not in modes:
             modes[pair] = POP_FIFO
     modes |= dict.fromkeys(_kv_pairs(sources), POP_KV)
-    for (topic, group), mode in list(modes.items()):
+    bases: dict[TopicGroup, str] = {}
+    for topic, group in [*modes, *sources.committed]:
         if topic.startswith(RETRY_PREFIX):
             continue
         for retry in retry_topics(group, topic):
-            if (retry, group) not in modes and retry in sources.topics:
+            if (retry, group) in modes:
+                modes.setdefault((topic, group), POP)  # Its own checkpoints are gone.
+            elif (topic, group) in modes and retry in sources.topics:
+                mode = modes[topic, group]
                 modes[retry, group] = POP if mode == POP_FIFO else mode
-    return modes
+            if (retry, group) in modes:
+                bases[retry, group] = topic
+    return modes, bases
 
 
 def _kv_pairs(sources: PopSources) -> Iterable[TopicGroup]:
-    """Return the pairs of the KV service; where it is not read, those with a retry topic."""
+    """Return the pairs of the KV service; where it is not read, those with a retry topic.
+
+    One that has acknowledged everything has no entry. It has an offset of pops, and committed an
+    offset of the pair's retry topic, as no group does that pulls.
+    """
     if sources.kv is not None:
-        return sources.kv.pairs
+        drained = (
+            (topic, group)
+            for topic, group in sources.pulled
+            if any((retry, group) in sources.committed for retry in retry_topics(group, topic))
+        )
+        return [*sources.kv.pairs, *drained]
     return [
         (topic, group)
         for topic, group in {*sources.committed, *sources.modes}

@@ -15,6 +15,7 @@ from mqstore.tables import (
     store,
     tags,
     traces,
+    unacknowledged,
     verdicts,
     verify,
 )
@@ -29,6 +30,7 @@ _IN_ORDER: Final = (
     scheduled.SCHEDULED,
     half_messages.HALF_MESSAGES,
     retries.RETRIES,
+    unacknowledged.UNACKNOWLEDGED,
     traces.TRACES,
     latency.LATENCY,
     commits.COMMITS,

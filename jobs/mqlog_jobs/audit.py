@@ -7,15 +7,17 @@ from typing import Final
 from mqlog_jobs import render
 from mqlog_jobs.amounts import several, size
 from mqlog_jobs.form import Form
-from mqlog_jobs.places import Named, snapshots, without_system
+from mqlog_jobs.places import Named
 from mqlog_jobs.render import FieldView, Row
 from mqstore.audit.differences import Difference, MessagePlace, differences
 from mqstore.audit.digests import AuditRule, default_left_out
 from mqstore.audit.sides import audit_sides
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import grammar
+from mqstore.read.message_query import snapshots_of
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, Snapshot
+from mqstore.read.system_topics import without_system
 
 _WAYS: Final = ("offset", "id")
 _VIEW: Final = (
@@ -42,7 +44,7 @@ def audit(
 ) -> bool:
     """Print how two places differ; tell whether they do.
 
-    Raises UnknownTopicError for a topic that neither has, and what a read raises.
+    Raises UnknownTopicError for a topic that one of them lacks, and what a read raises.
     """
     with first.opened(topic) as here, second.opened(topic) as there:
         opened = [_held(stores, topic, system=system) for stores in (here, there)]
@@ -73,7 +75,7 @@ def audit(
 def _held(
     stores: OpenStores, topic: str | None, *, system: bool
 ) -> list[tuple[BoundsSource, Snapshot]]:
-    found = snapshots(stores, topic)
+    found = snapshots_of(stores, topic)
     if topic is None and not system:
         found = tuple(map(without_system, found))
     return list(zip(stores.sources, found, strict=True))

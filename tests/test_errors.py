@@ -58,6 +58,7 @@ EXAMPLES = [
     errors.UnknownGroupError("group x"),
     errors.InvalidOptionError("subscribe", 3, "a list of topics"),
     errors.InvalidSchemaError("bod", "unknown", "did you mean body?"),
+    errors.InvalidQueryError("Parser Error: syntax error at end of input"),
     spark_errors.OverwriteUnsupportedError(),
     errors.InvalidMessageError("row 3"),
     errors.MessageTooLargeError("row 3"),

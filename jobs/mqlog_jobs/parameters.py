@@ -91,6 +91,14 @@ _STORES_HELP: Final = (
 Stores: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
 ]
+NamedStores: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[NAME=]PLACE...",
+        help=f"{_STORES_HELP} Behind NAME= the topics and tables are in a schema of that name.",
+        show_default=False,
+    ),
+]
 StoresOfFiles: TypeAlias = Annotated[
     list[str],
     typer.Argument(

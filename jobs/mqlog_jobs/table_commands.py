@@ -8,6 +8,7 @@ tables, and the options that each takes, are those of mqstore.tables.catalog.
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ import typer
 from mqlog_jobs.app import MORE_TABLES, VIEWS
 from mqlog_jobs.parameters import (
     Groups,
+    NamedStores,
     Number,
     OnCorrupt,
     Since,
@@ -74,6 +76,46 @@ def queues(named: "Named", form: "Form", *, topic: Topic = None, system: System 
 def tags(named: "Named", form: "Form", *, topic: Topic = None) -> None:
     """Count the messages of each tag; --json and --csv have a row for each queue."""
     _show(named, form, "tags", {"subscribe": _only(topic)})
+
+
+@place_command(
+    VIEWS,
+    "mqlog sql /data/store 'SELECT tags, count(*) FROM ORDERS GROUP BY tags'",
+    "mqlog sql rocketmq://ns1:9876 'FROM backlog WHERE lag > 0' --json",
+    "mqlog sql old=/backup/store new=/data/store 'SELECT count(*) FROM old.ORDERS ANTI JOIN "
+    "new.ORDERS USING (msgId)'",
+    "mqlog sql /data/store 'SELECT keys, body FROM ORDERS' --since -1d --parquet orders.parquet",
+    stores=NamedStores,
+)
+def sql(
+    named: "Named",
+    form: "Form",
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="SQL of DuckDB: topics and tables have their own names; SHOW TABLES lists them.",
+        ),
+    ],
+    *,
+    since: Since = None,
+    until: Until = None,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the rows to a Parquet file.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="What DuckDB may hold, such as 2g; default: 80 % of the machine's."
+        ),
+    ] = None,
+    on_corrupt: OnCorrupt = "fail",
+) -> None:
+    """Query topics and tables with SQL: DuckDB, which comes with the extra sql."""
+    from mqlog_jobs.sql_query import SqlQuery, run_query
+
+    options = {"startingTimestamp": since, "endingTimestamp": until, "onCorrupt": on_corrupt}
+    run_query(named, form, SqlQuery(query, options, parquet, memory))
 
 
 @place_command(

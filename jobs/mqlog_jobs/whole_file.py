@@ -1,10 +1,12 @@
-"""A text file that is replaced at once: a reader sees the old content or the new.
+"""A file that is replaced at once: a reader sees the old content or the new.
 
 What is written last is checked first: see ``check_file`` and ``check_directory``.
 """
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from errno import EISDIR, ENOTDIR
 from pathlib import Path
 from typing import Final
@@ -37,17 +39,28 @@ def check_directory(path: str | Path) -> None:
 
 def replace_file(path: str | Path, content: str) -> None:
     """Replace the file's content atomically. Raises OSError with the whole path."""
+    with replacing(path) as temporary:
+        Path(temporary).write_text(content, encoding="utf-8", newline="")
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[str]:
+    """Give the path of an empty file that replaces ``path`` at the end of the block.
+
+    At an error ``path`` stays as it was. Raises OSError with the whole path.
+    """
     fd, temporary = _beside(path)
     try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), _READABLE)
+        yield temporary
+        os.fchmod(fd, _READABLE)
         Path(temporary).replace(Path(path).absolute())
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):  # A full disk has no name.
             error.filename = str(Path(path).absolute())
         raise
+    finally:
+        os.close(fd)
 
 
 def _beside(path: str | Path) -> tuple[int, str]:

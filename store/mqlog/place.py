@@ -76,6 +76,16 @@ class Place:
         self._texts = dict(own)
         read_options(paths, self._texts, _NOT_FOR_SCAN)  # Refuses what it does not take.
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths as they were given."""
+        return self._paths
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options as texts, by the name of the Spark source in lower case; secrets too."""
+        return dict(self._texts)
+
     def scan(self, topic: str | Sequence[str] | None = None, /, **options: Any) -> Scan:
         """Return a read of messages: of one topic, of several, or of all but RocketMQ's own.
 
@@ -85,7 +95,7 @@ class Place:
         others. Nothing is opened yet. Raises InvalidOptionError, InvalidSchemaError.
         """
         with in_keywords():
-            return Scan._of(self._options(topic, MESSAGES, options))
+            return Scan.of_options(self._options(topic, MESSAGES, options))
 
     def table(self, name: str, /, **options: Any) -> Scan:
         """Return a read of a table, such as ``backlog``, ``queues``, ``retries``: see ``tables``.
@@ -96,7 +106,7 @@ class Place:
         with in_keywords():
             if name == MESSAGES:
                 raise InvalidOptionError("table", name, "are read with scan")
-            return Scan._of(self._options(None, name, options))
+            return Scan.of_options(self._options(None, name, options))
 
     def topics(self, *, system: bool = False) -> list[str]:
         """Return the names of the topics, sorted; with ``system`` those of RocketMQ's own too.

@@ -39,8 +39,8 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
         self.__dict__.update(_options=options, _schema=schema, _pin=pinned)
 
     @classmethod
-    def _of(cls, options: ReadOptions) -> Self:
-        """Return the read that the options say; raises InvalidSchemaError for a wrong column."""
+    def of_options(cls, options: ReadOptions) -> Self:
+        """Return the read that parsed options say; raises InvalidSchemaError for a column."""
         return cls(options, read_schema(options), _Pin(options))
 
     @property

@@ -17,6 +17,7 @@ StoreError
 ├── UnknownGroupError         a consumer group that the store does not know
 ├── InvalidOptionError        an option or a value that is not accepted
 │   └── InvalidSchemaError    a column or a type that a read or a write does not have
+├── InvalidQueryError         a query in SQL that its engine refuses, or that fails in it
 ├── InvalidMessageError       a row that RocketMQ's own producer or broker would refuse
 │   └── MessageTooLargeError  the same, for its size
 ├── StoreLockedError          another process (a broker, another writer) holds the store
@@ -176,6 +177,7 @@ StoreFlavour = Literal[
     "MULTI_PATH",
     "NO_LEASE",
     "OWNER",
+    "POP_KV_STORE",
     "ROCKSDB_CONFIG",
     "ROCKSDB_CONSUME_QUEUE",
     "TOO_LARGE",
@@ -320,6 +322,14 @@ class InvalidSchemaError(InvalidOptionError):
 
     condition = "MQLOG_INVALID_SCHEMA"
     text = "column {option} ({value}): {expected!s}"
+
+
+class InvalidQueryError(StoreError):
+    """A query in SQL that its engine refuses, or that fails in it; ``reason`` is the engine's."""
+
+    condition = "MQLOG_INVALID_QUERY"
+    text = "{reason!l}"
+    reason: str
 
 
 class InvalidMessageError(StoreError):

@@ -54,11 +54,6 @@ def test_files_that_cannot_be_parsed_are_left_out_with_a_warning(
     assert caplog.text.count("POP groups are counted without it") == 2
 
 
-def test_what_is_kept_in_a_database_that_is_not_read_is_not_known(tmp_path: Path) -> None:
-    (tmp_path / "kvStore").mkdir()
-    assert facts(tmp_path).kv is None
-
-
 @pytest.mark.parametrize(
     "entry",
     [

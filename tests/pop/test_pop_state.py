@@ -260,3 +260,17 @@ def test_a_message_of_a_checkpoint_takes_few_bytes() -> None:
     found = log.open_offsets()
     assert np.array_equal(found.queue_offsets, np.arange(32_000))
     assert log.bytes < 64 * 32_000
+
+
+def test_what_a_checkpoint_names_was_popped_though_the_broker_is_done_with_it() -> None:
+    """A broker that was killed begins at an older offset: what it pops again is `redelivered`."""
+    log = CheckpointLog(BROKER)
+    done = Checkpoint(PopKey(TOPIC, GROUP, 0, 0, 1_000, BROKER), 3_000, tuple(range(10)))
+    log.add(done)
+    log.add_acks(Acks(done.key, tuple(range(10))))
+    log.add_done(done)
+    sources = PopSources(log.open_offsets(), {(TOPIC, GROUP)}, {(TOPIC, GROUP): {0: 4}})
+    found = PopState(sources).queue(TOPIC, GROUP, 0)
+    assert found is not None
+    standing = found.standing(0, 12, as_of_ms=9_000)
+    assert (standing.ready, standing.unacknowledged, standing.redelivered) == (2, 2, 6)

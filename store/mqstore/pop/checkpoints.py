@@ -92,8 +92,9 @@ class CheckpointLog:
         cells, keys, queues, places = (np.asarray(c) for c in self._columns.values())
         pops, visible = (np.array(column, np.int64) for column in self._times.values())
         ends = np.zeros(len(self._queues), np.int64)
+        # What was popped, was popped, though a broker that was killed begins at an earlier offset.
+        np.maximum.at(ends, queues, places + 1)
         live = ~np.isin(cells, np.array(self._done, np.int64))
-        np.maximum.at(ends, queues[live], places[live] + 1)
         ack_keys, ack_places = (np.array(column, np.int64) for column in self._acks)
         open_ = np.flatnonzero(live & ~_among(keys, places, ack_keys, ack_places))
         # The latest checkpoint of a message comes last of those with its queue and offset.

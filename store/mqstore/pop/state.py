@@ -197,9 +197,18 @@ def _modes(sources: PopSources) -> tuple[dict[TopicGroup, str], dict[TopicGroup,
 
 
 def _kv_pairs(sources: PopSources) -> Iterable[TopicGroup]:
-    """Return the pairs of the KV service; where it is not read, those with a retry topic."""
+    """Return the pairs of the KV service; where it is not read, those with a retry topic.
+
+    One that has acknowledged everything has no entry. It has an offset of pops, and committed an
+    offset of the pair's retry topic, as no group does that pulls.
+    """
     if sources.kv is not None:
-        return sources.kv.pairs
+        drained = (
+            (topic, group)
+            for topic, group in sources.pulled
+            if any((retry, group) in sources.committed for retry in retry_topics(group, topic))
+        )
+        return [*sources.kv.pairs, *drained]
     return [
         (topic, group)
         for topic, group in {*sources.committed, *sources.modes}

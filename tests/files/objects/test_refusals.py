@@ -22,9 +22,12 @@ from mqstore.errors import (
     UncleanStoreError,
     UnsafePathError,
 )
+from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.config.pop_files import kv_pops
 from mqstore.files.objects import connection, folder
 from mqstore.files.objects.address import parse_object_store
 from mqstore.files.objects.folder import ObjectFiles, open_objects
+from mqstore.format.pop import KvPops
 from mqstore.request.places import OBJECTS
 from pyspark_mqlog.options import parse_read, parse_stream, parse_write
 from support import planned, rocksdb
@@ -354,3 +357,19 @@ def test_an_object_that_lies_about_its_size_gives_what_it_has(
     room = memoryview(bytearray(8))
     assert one.read_into(room, 6) == 4
     assert bytes(room) == b"6789\0\0\0\0"
+
+
+def test_what_groups_popped_with_the_kv_service_is_not_known_in_an_object_store(
+    server: S3Server, tmp_path: Path
+) -> None:
+    """RocksDB reads files of a disk; what else a store has is read."""
+    laid = lay_out(tmp_path / "store", [Message()])
+    with_entries = lay_out(tmp_path / "other", [Message()])
+    rocksdb.write_database(with_entries.root / "kvStore", {"popState": {b"key": b"value"}})
+    for name, root, expected in (
+        ("none", laid.root, KvPops()),
+        ("some", with_entries.root, None),
+    ):
+        server.upload(root, f"kv-{name}/store")
+        found = parse_object_store(f"s3://stores/kv-{name}/store", server.options)
+        assert kv_pops(StoreDir.at(open_objects(found))) == expected

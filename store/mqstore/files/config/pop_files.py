@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from mqstore.errors import CorruptConfigError, shown
 from mqstore.files.base.store_dir import StoreDir
+from mqstore.files.rocksdb.pop_entries import has_entries, read_entries
 from mqstore.format import config, names
 from mqstore.format.arrays import TopicGroup
 from mqstore.format.pop import KvPops, OrderInfo
@@ -52,7 +53,7 @@ class _Files(Protocol):
 
 
 def pop_facts(files: _Files) -> PopFacts:
-    """Return what the store of these files keeps of POP. Raises UnsafePathError."""
+    """Return what the store of these files keeps of POP. Raises as ``kv_pops``."""
     return PopFacts(
         order_infos(_loaded(files, config.CONSUMER_ORDER_INFO)),
         pop_modes(_loaded(files, config.MESSAGE_REQUEST_MODE)),
@@ -61,8 +62,13 @@ def pop_facts(files: _Files) -> PopFacts:
 
 
 def kv_pops(place: StoreDir) -> KvPops | None:
-    """Return what the KV service keeps; nothing without ``kvStore``, None where it is not read."""
-    return None if place.folder.exists(names.KV_STORE) else KvPops()
+    """Return what the KV service keeps; nothing without ``kvStore``, None in an object store.
+
+    Raises as ``read_entries``.
+    """
+    if not has_entries(place.folder):
+        return KvPops()
+    return None if place.folder.is_remote else read_entries(place.folder)
 
 
 def order_infos(document: Mapping[str, Any]) -> dict[TopicGroup, dict[int, OrderInfo]]:

@@ -38,10 +38,18 @@ def has_database(root: Folder, path: str) -> bool:
 class RocksDatabase:
     """The database in the folder ``root/path`` as it was when it was opened. ``close`` it."""
 
-    def __init__(self, root: Folder, path: str, flavour: StoreFlavour, advice: str = "") -> None:
+    def __init__(
+        self,
+        root: Folder,
+        path: str,
+        flavour: StoreFlavour,
+        advice: str = "",
+        most_log_bytes: int = _MOST_LOG_BYTES,
+    ) -> None:
         """Open it. ``flavour`` is that of the UnsupportedStoreError without the package rocksdict.
 
-        ``advice`` ends the messages of errors.
+        ``advice`` ends the messages of errors. A database whose write-ahead log and MANIFEST have
+        more than ``most_log_bytes`` is not opened: the library holds them in memory.
 
         Raises that, also for a database too large to open, CorruptStoreError, UnsafePathError,
         FileNotFoundError, OSError.
@@ -51,6 +59,7 @@ class RocksDatabase:
             reason = f"RocksDB databases are read in local directories only: copy the store{advice}"
             raise UnsupportedStoreError(self._where, flavour, reason)
         self._advice = advice
+        self._most_log_bytes = most_log_bytes
         self._library = _library(self._where, flavour, advice)
         self._view = ""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -106,6 +115,17 @@ class RocksDatabase:
         except Exception as error:
             raise self._damaged(error) from error
 
+    def about(self, family: str, name: str) -> str:
+        """Return what RocksDB says of a column family by a property of its own; maybe nothing."""
+        found = self._families.get(family)
+        if found is None:
+            return ""
+        try:
+            told: str | None = found.property_value(name)
+        except Exception as error:
+            raise self._damaged(error) from error
+        return told or ""
+
     def last_key(self, family: str, last: bytes) -> bytes | None:
         """Return the greatest key that is not behind ``last``. Raises CorruptStoreError."""
         found = self._families.get(family)
@@ -148,7 +168,7 @@ class RocksDatabase:
         """Raise UnsupportedStoreError where opening would read too much, and hold it in memory."""
         logs = [n for n in files if n.endswith(".log") or n.startswith("MANIFEST-")]
         size = sum(files[name] for name in logs)
-        if size > _MOST_LOG_BYTES:
+        if size > self._most_log_bytes:
             reason = f"MANIFEST and *.log of this database have {size} bytes"
             raise UnsupportedStoreError(self._where, "TOO_LARGE", f"{reason}{self._advice}")
 
@@ -213,7 +233,7 @@ def check_installed(where: str, flavour: StoreFlavour, advice: str = "") -> None
         importlib.import_module(_ROCKSDICT)
     except ImportError as error:
         reason = (
-            "this is a RocksDB database (storeType=defaultRocksDB), and the Python package "
+            "this is a RocksDB database, and the Python package "
             f"{_ROCKSDICT} that reads it is not installed: {INSTALL}{advice}"
         )
         raise UnsupportedStoreError(where, flavour, reason) from error

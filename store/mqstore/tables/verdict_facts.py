@@ -36,7 +36,7 @@ _MOST_RETRIED: Final = 500
 _MOST_ASKED: Final = 256
 """Members of groups that are asked for what they subscribe to: each answers by itself."""
 _FIRST_RETRY_LEVEL: Final = 3
-BrokerQueue: TypeAlias = tuple[str, str, int]
+QueueOfBroker: TypeAlias = tuple[str, str, int]
 """A broker's name, a topic and a queueId."""
 
 
@@ -58,10 +58,10 @@ class Retention:
     """
 
     kept_ms: Mapping[str, int]
-    modified_ms: Mapping[tuple[str, BrokerQueue], int]
+    modified_ms: Mapping[tuple[str, QueueOfBroker], int]
     with_files: frozenset[str]
 
-    def deleted_from_ms(self, group: str, place: BrokerQueue, since: int | None) -> int | None:
+    def deleted_from_ms(self, group: str, place: QueueOfBroker, since: int | None) -> int | None:
         """Return from when on the broker may delete the message; None if that is not known."""
         kept_ms = self.kept_ms.get(place[0])
         least_ms = None if place[0] in self.with_files else since
@@ -69,7 +69,7 @@ class Retention:
         return None if kept_ms is None or written_ms is None else written_ms + kept_ms
 
 
-def stored_ms(origin: Origin, queue: BrokerQueue, queue_offset: int) -> int | None:
+def stored_ms(origin: Origin, queue: QueueOfBroker, queue_offset: int) -> int | None:
     """Return when the message there was stored (epoch ms); None if that cannot be known."""
     _, topic, queue_id = queue
     try:
@@ -94,7 +94,7 @@ def retention_of(
     Files are looked at for the first _MOST_RECEIVING queues in which a group lags.
     """
     kept_ms: dict[str, int] = {}
-    modified_ms: dict[tuple[str, BrokerQueue], int] = {}
+    modified_ms: dict[tuple[str, QueueOfBroker], int] = {}
     with_files: set[str] = set()
     starts = Standing.of(items).start.tolist() if items else []
     behind = [(item, at) for item, at in zip(items, starts, strict=True) if at < item.high]
@@ -171,14 +171,14 @@ def first_look(request: TableRequest) -> dict[str, tuple[_Offsets, _Ends]]:
 
 def received_by(
     pairs: Sequence[tuple[BoundsSource, Snapshot]], items: Sequence[BacklogItem]
-) -> dict[BrokerQueue, int]:
+) -> dict[QueueOfBroker, int]:
     """Return how many messages queues received in the RECENT_MS before their topic's last one.
 
     Of topics with several queues in which a group lags; not of more than _MOST_RECEIVING queues.
     """
     lags = Standing.of(items).lag.tolist() if items else []
     behind = {item.topic for item, lag in zip(items, lags, strict=True) if lag}
-    found: dict[BrokerQueue, int] = {}
+    found: dict[QueueOfBroker, int] = {}
     left = _MOST_RECEIVING
     for topic in sorted(behind):
         queues = [(s, h, q) for s, h in pairs for q in h.queues if q.topic == topic]

@@ -24,7 +24,7 @@ from mqstore.tables.columns import Columns, TableRow, batches, schema, text
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 from mqstore.tables.verdict_facts import (
     BesideGroups,
-    BrokerQueue,
+    QueueOfBroker,
     Retention,
     asides_of,
     first_look,
@@ -56,8 +56,8 @@ class VerdictsPart:
     items: PackedItems
     request: BacklogRequest
     as_of_ms: int
-    looks: Mapping[tuple[str, BrokerQueue], Look]
-    received: Mapping[BrokerQueue, int]
+    looks: Mapping[tuple[str, QueueOfBroker], Look]
+    received: Mapping[QueueOfBroker, int]
     aside: BesideGroups
     members: Mapping[str, tuple[GroupMember, ...]]
     retention: Retention
@@ -88,7 +88,7 @@ class VerdictsPart:
             facts = GroupFacts(group, held, count, newest_ms, again, self.members.get(group))
             yield from verdicts(facts)
 
-    def _queue(self, row: dict[str, Any], origins: Mapping[BrokerQueue, Origin]) -> QueueFacts:
+    def _queue(self, row: dict[str, Any], origins: Mapping[QueueOfBroker, Origin]) -> QueueFacts:
         place = row["brokerName"], row["topic"], row["queueId"]
         facts = QueueFacts(
             broker_name=row["brokerName"],

@@ -235,11 +235,11 @@ def _unacknowledged(
 
     The latter in queues that it pops; the offsets that it committed there lie behind it.
     """
-    facts, offsets = source.config.pop_facts(), source.config.consumer_offsets()
+    facts, by_group = source.config.pop_facts(), source.config.consumer_offsets()
     snapshot = snapshot_of_pops(source, {topic for topic, _ in committed})
     if snapshot is None:
         return dict(committed)
-    state = pop_state(source, snapshot, lambda name: name == group, facts, offsets, group)
+    state = pop_state(source, snapshot, lambda name: name == group, facts, by_group, group)
     starts = dict(committed)
     popped = []
     for queue in snapshot.queues:

@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "mqlog.__main__": {"mqlog_jobs"},
     "pyspark_mqlog": {
+        "mqlog",
         "mqstore",
         "mqstore.codec.schema",
         "mqstore.options",

@@ -82,6 +82,10 @@ class PopQueue:
             return PopStanding(
                 begin, high - begin, None, None, None, expired, _NOTHING, self.status
             )
+        if not len(self.queue_offsets):
+            again = None if self.is_live else begin - min(max(self.committed or 0, low), begin)
+            expired = max(low - self.next, 0)
+            return PopStanding(begin, high - begin, 0, 0, again, expired, _NOTHING, self.status)
         held = (self.queue_offsets >= low) & (self.queue_offsets < begin)
         open_, late = self.queue_offsets[held], self.visible_ms[held] < as_of_ms
         due = int(np.count_nonzero(late))

@@ -24,6 +24,8 @@ from mqstore.backlog.standing import Standing
 from mqstore.errors import StoreError
 from mqstore.format import properties
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from mqstore.read.broker_state import GroupMember
+from mqstore.read.capabilities import ShowsMembers
 from mqstore.read.heads import NO_TIMESTAMP
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
@@ -54,6 +56,8 @@ _MOST_RECEIVING: Final = 500
 """Queues whose last messages are looked for: each costs a bisection."""
 _MOST_RETRIED: Final = 500
 """Messages of a queue of retries that are looked at."""
+_MOST_ASKED: Final = 256
+"""Members of groups that are asked for what they subscribe to: each answers by itself."""
 _FIRST_RETRY_LEVEL: Final = 3
 _BrokerQueue: TypeAlias = tuple[str, str, int]
 """A broker's name, a topic and a queueId."""
@@ -78,6 +82,7 @@ class VerdictsPart:
     looks: Mapping[tuple[str, _BrokerQueue], Look]
     received: Mapping[_BrokerQueue, int]
     aside: _Aside
+    members: Mapping[str, tuple[GroupMember, ...]]
 
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the verdicts, group by group, the most telling ones first."""
@@ -101,7 +106,8 @@ class VerdictsPart:
             ]
             count, newest_ms = dead.get(group, (0, None))
             held = tuple(topic for topic in found if not topic.is_gone)
-            facts = GroupFacts(group, held, count, newest_ms, tuple(retried.get(group, ())))
+            again = tuple(retried.get(group, ()))
+            facts = GroupFacts(group, held, count, newest_ms, again, self.members.get(group))
             yield from verdicts(facts)
 
     def _queue(self, row: dict[str, Any], origins: Mapping[_BrokerQueue, Origin]) -> QueueFacts:
@@ -194,7 +200,8 @@ def _row(verdict: Verdict) -> TableRow:
 
 def _planned(request: TableRequest) -> list[VerdictsPart]:
     first = _first_look(request)
-    items, asked, as_of_ms = planned_items(request)
+    snapshots = request.stores.held_of(lambda _: True)
+    items, asked, as_of_ms = planned_items(request, snapshots)
     looks = {}
     for item in items:
         committed, ends = first.get(item.broker_name, ({}, {}))
@@ -203,11 +210,35 @@ def _planned(request: TableRequest) -> list[VerdictsPart]:
             place = item.broker_name, item.topic, item.queue_id
             consumer_offset = committed.get((item.topic, item.group), {}).get(item.queue_id)
             looks[item.group, place] = Look(consumer_offset, *end)
-    snapshots = request.stores.held_of(lambda _: True)
     pairs = list(zip(request.stores.sources, snapshots, strict=True))
     aside = _aside(pairs, request, {item.group for item in items})
     received = _received(pairs, items)
-    return [VerdictsPart(PackedItems.of(items), asked, as_of_ms, looks, received, aside)]
+    members = _members(pairs, items)
+    packed = PackedItems.of(items)
+    return [VerdictsPart(packed, asked, as_of_ms, looks, received, aside, members)]
+
+
+def _members(
+    pairs: Sequence[tuple[BoundsSource, Snapshot]], items: Sequence[BacklogItem]
+) -> dict[str, tuple[GroupMember, ...]]:
+    """Return the members of groups, of each once: they are connected to several brokers.
+
+    At most _MOST_ASKED members are asked; a group of which one cannot be is left out.
+    """
+    online = {item.group: item.consumers for item in items if item.consumers}
+    found: dict[str, tuple[GroupMember, ...]] = {}
+    left = _MOST_ASKED
+    for group in sorted(online):
+        by_client: dict[str, GroupMember] = {}
+        for source, _ in pairs if left > 0 else ():
+            shown = source.members(group) if isinstance(source, ShowsMembers) else None
+            if shown is None:
+                break
+            left -= len(shown)
+            by_client |= {member.client_id: member for member in shown}
+        else:
+            found[group] = tuple(by_client.values())
+    return {group: members for group, members in found.items() if members}
 
 
 _Offsets: TypeAlias = Mapping[tuple[str, str], Mapping[int, int]]

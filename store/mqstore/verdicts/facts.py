@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mqstore.backlog.schema import AHEAD, SQL92, TOPIC_GONE
+from mqstore.read.broker_state import GroupMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +116,17 @@ class Retried:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """All that is known of a group. ``newest_dead_ms`` is when the last dead letter was stored."""
+    """All that is known of a group. ``newest_dead_ms`` is when the last dead letter was stored.
+
+    ``members`` are None where not every consumer of the group could be asked.
+    """
 
     group: str
     topics: tuple[TopicFacts, ...] = ()
     dead_letters: int = 0
     newest_dead_ms: int | None = None
     retried: tuple[Retried, ...] = ()
+    members: tuple[GroupMember, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

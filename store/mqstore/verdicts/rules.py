@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
+from mqstore.backlog.schema import SQL92
 from mqstore.errors import shown
+from mqstore.files.config.broker_config import FilterExpression
+from mqstore.format.names import RETRY_PREFIX
 from mqstore.verdicts.facts import GroupFacts, QueueFacts, TopicFacts, Verdict
 
 WAITING_MS: Final = 60_000
@@ -44,9 +47,10 @@ def ahead(group: GroupFacts) -> Iterator[Verdict]:
 def never_committed(group: GroupFacts) -> Iterator[Verdict]:
     """NEVER_COMMITTED: queues hold messages, and no offset is committed in them."""
     for topic in group.topics:
-        queues = [q for q in topic.queues if q.consumer_offset is None and q.lag]
+        never = [queue for queue in topic.queues if queue.consumer_offset is None and queue.lag]
+        queues = [queue for queue in never if not _is_unattended(queue)]
         waits_ms = max(map(topic.waits_ms, queues), default=0)
-        if waits_ms < WAITING_MS:
+        if not queues or waits_ms < WAITING_MS:
             continue
         messages = sum(queue.lag for queue in queues)
         evidence = (
@@ -78,11 +82,69 @@ def no_members(group: GroupFacts) -> Iterator[Verdict]:
             )  # fmt: skip
 
 
+def inconsistent_subscription(group: GroupFacts) -> Iterator[Verdict]:
+    """INCONSISTENT_SUBSCRIPTION: members subscribe differently, and each may get any queue."""
+    members = group.members or ()
+    for topic in sorted({topic for member in members for topic in member.expressions}):
+        if topic.startswith(RETRY_PREFIX):
+            continue
+        clients: dict[str, list[str]] = {}
+        for member in members:
+            found = member.expressions.get(topic)
+            clients.setdefault(_normal(found), []).append(member.client_id)
+        if len(clients) < 2:
+            continue
+        told = "; ".join(
+            f"{shown(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''} {expression}"
+            for expression, ids in sorted(clients.items())[:3]
+        )
+        evidence = (
+            f"of {len(members)} members {told}: which messages come depends on who has a queue"
+        )
+        numbers = {"members": len(members), "expressions": len(clients)}
+        command = f"mqlog subscriptions PLACE -g {_word(group.group)}"
+        yield Verdict("INCONSISTENT_SUBSCRIPTION", group.group, evidence, numbers, command, topic)
+
+
+def _normal(expression: FilterExpression | None) -> str:
+    """Return what a member does with a topic; the same for the same tags in another order."""
+    if expression is None:
+        return "do not subscribe to it"
+    text = expression.expression
+    if expression.kind.upper() != SQL92:
+        tags = {tag.strip() for tag in text.split("||")} - {""}
+        text = " || ".join(sorted(tags)) or "*"
+    return f"take {shown(text)}"
+
+
+def paused_by_order(group: GroupFacts) -> Iterator[Verdict]:
+    """PAUSED_BY_ORDER: a queue is consumed in order, and no member holds its lock."""
+    members = group.members or ()
+    if not members or not all(member.is_ordered for member in members):
+        return
+    for topic, queue in _queues(group):
+        place = queue.broker_name, topic.topic, queue.queue_id
+        waits_ms = topic.waits_ms(queue)
+        if not queue.matching or waits_ms < WAITING_MS or _is_unattended(queue):
+            continue
+        given = [member.client_id for member in members if place in member.locked]
+        if any(member.locked.get(place) for member in members):
+            continue
+        whose = f"{_names(given)} was given the queue" if given else "no member was given the queue"
+        evidence = (
+            f"the group consumes in order, {whose}, and none of {len(members)} holds its lock; "
+            f"{queue.lag:,} messages wait, the first for {_span(waits_ms)}"
+        )
+        numbers = {"members": len(members), "locked": 0, "lag": queue.lag, "waitsMs": waits_ms}
+        command = f"mqlog groups PLACE -g {_word(group.group)}"
+        yield _of_queue("PAUSED_BY_ORDER", topic, queue, (evidence, numbers, command))
+
+
 def filter_only(group: GroupFacts) -> Iterator[Verdict]:
     """FILTER_ONLY: offsets lag, and no waiting message passes the expression."""
     for topic in group.topics:
         queues = [queue for queue in topic.queues if queue.lag and queue.filter is not None]
-        is_all = len(queues) == sum(queue.lag > 0 for queue in topic.queues)
+        is_all = queues and len(queues) == sum(queue.lag > 0 for queue in topic.queues)
         if not is_all or topic.longest_wait_ms < WAITING_MS or any(q.matching for q in queues):
             continue
         evidence = (
@@ -98,7 +160,12 @@ def filter_only(group: GroupFacts) -> Iterator[Verdict]:
 
 def stuck_queue(group: GroupFacts) -> Iterator[Verdict]:
     """STUCK_QUEUE: a queue stands while others of the group move."""
+    paused = {
+        (verdict.topic, verdict.broker_name, verdict.queue_id) for verdict in paused_by_order(group)
+    }
     for topic, queue in _queues(group):
+        if (topic.topic, queue.broker_name, queue.queue_id) in paused:
+            continue
         if not queue.matching or queue.consumer_offset is None or _is_unattended(queue):
             continue
         waits_ms = topic.waits_ms(queue)
@@ -151,7 +218,7 @@ def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
     """HOT_QUEUE: one queue receives most messages, and most that wait are in it."""
     for topic, queue in _queues(group):
         waits_ms = topic.waits_ms(queue)
-        is_behind = waits_ms >= WAITING_MS and not _is_unattended(queue)
+        is_behind = queue.lag and waits_ms >= WAITING_MS and not _is_unattended(queue)
         if is_behind and 2 * queue.lag >= topic.lag and _is_hot(topic, queue):
             received = queue.received or 0
             of_all = sum(one.received or 0 for one in topic.queues)
@@ -186,7 +253,7 @@ def _is_hot(topic: TopicFacts, queue: QueueFacts) -> bool:
 
 def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
     """SLOW_CONSUMER: between two looks fewer messages were consumed than stored."""
-    stuck = {verdict.topic for verdict in stuck_queue(group)}
+    stuck = {verdict.topic for rule in (stuck_queue, paused_by_order) for verdict in rule(group)}
     for topic in group.topics:
         looks = [(q.consumed_since, q.stored_since, q.before) for q in topic.queues]
         if topic.topic in stuck or any(None in look for look in looks) or not looks:
@@ -255,6 +322,8 @@ def dead_letters(group: GroupFacts) -> Iterator[Verdict]:
 
 RULES: Final[tuple[VerdictRule, ...]] = (
     no_members,
+    inconsistent_subscription,
+    paused_by_order,
     stuck_queue,
     hot_queue,
     slow_consumer,

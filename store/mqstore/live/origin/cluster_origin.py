@@ -20,6 +20,7 @@ from mqstore.live.origin import lookup
 from mqstore.live.origin.bounds import LiveBounds, first_at, weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.group_publish import GroupPublisher
+from mqstore.live.origin.members import members
 from mqstore.live.origin.proxy_state import ProxyState, topics_of_groups
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
@@ -28,7 +29,7 @@ from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import broker_infos
-from mqstore.read.broker_state import BrokerFacts
+from mqstore.read.broker_state import BrokerFacts, GroupMember
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 
@@ -154,6 +155,10 @@ class ClusterBounds:
         del snapshot
         (info,) = broker_infos(self._cluster, [self.broker_name])
         return BrokerFacts(info.address, info.version or None, info.low, info.high)
+
+    def members(self, group: str) -> list[GroupMember] | None:
+        """Ask each member of a group that is connected to the broker."""
+        return members(self._cluster, self.origin.broker, group)
 
     def timers_delivered_ms(self) -> int:
         """Return how far the broker delivered timers; 0 before 5.0."""

@@ -14,6 +14,8 @@ from mqstore.pop import look
 from mqstore.pop.look import SLACK_MS, offsets_and_bounds, pop_state
 from mqstore.pop.state import POP, PopQueue, PopState
 from mqstore.read.directory import open_origin
+from mqstore.request.plan import plan_read
+from pyspark_mqlog.options import parse_read
 from support.oracle import Message, join_properties
 from support.stores import Laid, Layout, MakeStore, lay_out, write_json
 
@@ -221,3 +223,27 @@ def test_bounds_are_not_older_than_the_offsets_where_groups_pop(
         committed, fresh = offsets_and_bounds(source, snapshot)
         state = pop_state(source, fresh, lambda _: True, source.config.pop_facts(), committed)
     assert queue(state).queue_offsets.tolist() == [0, 1]
+
+
+def test_a_read_of_the_group_starts_at_the_first_message_not_acknowledged(
+    store: MakeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = [message(key=f"id{number}") for number in range(10)]
+    pops = [checkpoint(0, 8), *(ack(place, 0) for place in (0, 1, 2, 5))]
+    groups = {("T", "G"): {0: 8}, ("T", "Pulls"): {0: 6}}
+    laid = store([*messages, *pops], Layout(commit_log_bytes=1 << 20, group_offsets=groups))
+    write_json(laid.root / "config" / "topics.json", topics("T", TIMER, REVIVE))
+
+    def read(group: str) -> list[int]:
+        options = parse_read({"path": str(laid.root), "startingGroup": group})
+        work = plan_read(options, ["queueOffset"]).work()
+        return [n for part in work for b in part.batches() for n in b["queueOffset"].to_pylist()]
+
+    assert read("Pulls") == [6, 7, 8, 9]
+    assert not caplog.records
+    assert read("G") == [3, 4, 5, 6, 7, 8, 9]
+    assert "group G pops T: the read starts at the first message" in caplog.text
+
+
+def topics(*names: str) -> dict[str, Any]:
+    return {"topicConfigTable": {name: {"topicName": name, "readQueueNums": 1} for name in names}}

@@ -10,7 +10,7 @@ over may have been revived since: its copy in the retry topic tells.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
@@ -161,6 +161,20 @@ def offsets_and_bounds(source: BoundsSource, snapshot: Snapshot) -> tuple[GroupO
     if not any(_is_of_pops(queue.topic) and queue.high for queue in snapshot.queues):
         return committed, snapshot
     return committed, source.held(lambda _: True, strict=False)
+
+
+def snapshot_of_pops(source: BoundsSource, topics: Container[str]) -> Snapshot | None:
+    """Return a snapshot of topics, of all retry topics and of what POP is told by.
+
+    None of a broker where nobody can pop: of 4.x, or behind a proxy.
+    """
+    if not any(map(_is_of_pops, source.topics())):
+        return None
+
+    def is_wanted(topic: str) -> bool:
+        return topic in topics or topic.startswith(RETRY_PREFIX) or _is_of_pops(topic)
+
+    return source.snapshot(is_wanted, strict=False)
 
 
 def _is_of_pops(topic: str) -> bool:

@@ -74,6 +74,11 @@ class PopQueue:
     is_live: bool = False
     status: str = ""
 
+    @property
+    def first(self) -> int:
+        """The first message that is not acknowledged, or would be the first."""
+        return int(self.queue_offsets[0]) if len(self.queue_offsets) else self.next
+
     def standing(self, low: int, high: int, as_of_ms: int) -> "PopStanding":
         """Return the numbers of a queue that holds [low, high); epoch ms."""
         begin = min(max(self.next, low), high)

@@ -171,8 +171,8 @@ def pop_state(
         PopSources(
             opened=opened,
             named=frozenset(look.named),
-            committed=committed,
-            pulled=config.pull_offsets(),
+            committed=_chosen(committed, groups),
+            pulled=_chosen(config.pull_offsets(), groups),
             order_info=_chosen(facts.order_info or {}, groups),
             modes=frozenset(pair for pair in facts.modes if groups(pair[1])),
             kv=None if facts.kv is None else _chosen_entries(facts.kv, groups),

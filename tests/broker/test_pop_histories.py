@@ -126,8 +126,11 @@ class Life:
             ledger = player.ledger
             if is_live and (self.service == KV or ledger.is_fifo):
                 continue  # A broker does not tell: ROCKETMQ5.md.
-            if ledger.is_fifo and not (Path(path) / "config" / "consumerOrderInfo.json").exists():
+            config = Path(path) / "config"
+            if ledger.is_fifo and not (config / "consumerOrderInfo.json").exists():
                 continue  # Pops in order leave nothing in the log.
+            if self.service == MERGE and not (is_live or (config / "consumerOffset.json").exists()):
+                continue  # Pops before the first file of offsets are in memory alone.
             expected = ledger.unacknowledged
             found = ids_of(path, ledger.group)
             where = f"{self.cluster.version} {self.service} {ledger.group} {state}"

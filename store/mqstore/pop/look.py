@@ -9,9 +9,11 @@ Offsets are written every five seconds. Where the log goes on behind them, a mes
 over may have been revived since: its copy in the retry topic tells.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -42,6 +44,7 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 
+_LOG = logging.getLogger(__name__)
 SLACK_MS: Final = 300_000
 """So much older than the newest that was delivered, checkpoints are still looked at."""
 _POP_EXPRESSION: Final = " || ".join(POP_TAGS)
@@ -65,6 +68,8 @@ class _PopLook:
         """Collect checkpoints and acknowledgements."""
         timers = self._queues(lambda topic: topic == TIMER_TOPIC)
         revived = self._queues(lambda topic: topic.startswith(REVIVE_PREFIX))
+        if revived and not any(queue.topic == TIMER_TOPIC for queue in self.snapshot.queues):
+            _warn_of_hidden(self.snapshot.broker_name)
         newest = max(self._last_times([*timers, *revived]), default=None)
         if newest is None:
             return
@@ -146,6 +151,17 @@ class _PopLook:
                 acks = parse_acks(body.as_py() or b"")
                 if acks is not None and self.groups(acks.key.group):
                     self.log.add_acks(acks)
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_hidden(broker: str) -> None:
+    """Warn once in a process and for a broker; one of 5.1 does not know the topic by its name."""
+    _LOG.warning(
+        "broker %s has no topic %s for clients: what POP groups popped is not counted before it is "
+        "delivered again; its store tells",
+        broker,
+        TIMER_TOPIC,
+    )
 
 
 def pop_state(

@@ -62,6 +62,18 @@ def stage(folder: Path) -> None:
     (folder / "style.css").write_text(STYLE, encoding="utf-8")
 
 
+def configuration() -> str:
+    """Return mkdocs.yml; pages that its navigation does not name are in a last part of it."""
+    text = CONFIG.read_text(encoding="utf-8")
+    named = set(re.findall(r": (\S+\.md)$", text, re.MULTILINE))
+    pages = (str(page.relative_to(ROOT)) for page in _documents())
+    more = sorted(page for page in pages if page not in named and not page.startswith("tests/"))
+    if not more:
+        return text
+    lines = "".join(f"      - {page}\n" for page in more)
+    return text.replace("\ntheme:\n", f"  - More:\n{lines}\ntheme:\n", 1)
+
+
 def _documents() -> Iterator[Path]:
     for folder, names, files in os.walk(ROOT):
         names[:] = [name for name in names if not name.startswith(".") and name not in NO_PAGES]
@@ -109,8 +121,11 @@ def _without_escape(code: re.Match[str]) -> str:
 
 
 def _page_of(path: Path) -> Path:
-    """Return where the page of a file or a folder of the sources is, below the site's root."""
-    name = path.relative_to(ROOT)
+    """Return where the page of a file or a folder of the sources is, below the site's root.
+
+    A generator takes no hidden folders, so names lose a dot at their beginning.
+    """
+    name = Path(*(part.removeprefix(".") for part in path.relative_to(ROOT).parts))
     return Path("source", name, "index.md") if path.is_dir() else Path("source", f"{name}.md")
 
 
@@ -189,7 +204,7 @@ def broken(site: Path) -> list[str]:
 def main() -> int:
     """Make it; return the exit code: 1 if a link is broken. Raises CalledProcessError."""
     stage(BUILD / "pages")
-    shutil.copyfile(CONFIG, BUILD / CONFIG.name)
+    (BUILD / CONFIG.name).write_text(configuration(), encoding="utf-8")
     shutil.rmtree(BUILD / "site", ignore_errors=True)
     zensical = str(Path(sys.executable).with_name("zensical"))
     command = [zensical, "build", "--strict", "--config-file", CONFIG.name]

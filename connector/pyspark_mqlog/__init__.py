@@ -22,7 +22,9 @@ from pyspark_mqlog.datasource import MqlogDataSource  # noqa: E402 - not there i
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DefaultSource", "__version__", "register"]
+    from pyspark_mqlog.views import attach
+
+__all__ = ["DefaultSource", "__version__", "attach", "register"]
 
 DefaultSource = MqlogDataSource
 interpreter.name_this()
@@ -41,3 +43,11 @@ def register(spark: "SparkSession") -> None:
     interpreter.use_this(spark)
     if not interpreter.is_found(spark, DefaultSource.name()):  # Spark warns of a second one.
         spark.dataSource.register(DefaultSource)
+
+
+def __getattr__(name: str) -> object:
+    if name != "attach":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyspark_mqlog.views import attach  # noqa: PLC0415 - not for every session
+
+    return attach

@@ -25,7 +25,7 @@ from mqstore.errors import InvalidOptionError, StoreError, printable
 VIEWS: Final = "Show messages, topics and backlog"
 MORE_TABLES: Final = "Show more tables"
 SENDING: Final = "Send messages to a cluster"
-KEEP: Final = "Keep the history of a store"
+KEEP: Final = "Keep messages"
 REPAIR: Final = "Copy, check and repair a store"
 START: Final = "Set up and try"
 PANELS: Final = (VIEWS, MORE_TABLES, SENDING, KEEP, REPAIR, START)

@@ -131,7 +131,7 @@ def cat(
 ) -> None:
     """Print messages, in the order the broker stored them."""
     from mqlog_jobs import messages
-    from mqlog_jobs.message_query import MessageQuery
+    from mqstore.read.message_query import MessageQuery
 
     lines = messages.MessageForm.of(
         as_json=form.as_json, line=line, hexadecimal=hexadecimal, base64=base64

@@ -6,13 +6,12 @@ from contextlib import ExitStack, closing
 from typing import Final
 
 from mqlog_jobs.amounts import several
-from mqlog_jobs.message_query import MessageQuery, chosen
-from mqlog_jobs.places import snapshots
 from mqlog_jobs.queries import merged, settings_of
 from mqlog_jobs.render import Row
 from mqstore.errors import shown
 from mqstore.format.arrays import TopicQueue
 from mqstore.read.capabilities import Tail
+from mqstore.read.message_query import MessageQuery, chosen, snapshots_of
 from mqstore.read.offsets import Latest, resolve
 from mqstore.read.queues import Bounds
 from mqstore.read.selection import OpenStores
@@ -39,7 +38,7 @@ def follow(
     # A queue that does not hold the offset of the start is followed from its end.
     ends = [
         {(queue.topic, queue.queue_id): queue.high for queue in snapshot.queues}
-        for snapshot in snapshots(stores, query.topic)
+        for snapshot in snapshots_of(stores, query.topic)
     ]
     starts = [
         {(queue.topic, queue.queue_id): first for queue, first, _ in found}

@@ -61,10 +61,15 @@ def guarding(every: str | None, hold_max: str | None, number: int, keep: str | N
     """Return the options of ``snapshot``. Raises InvalidOptionError."""
     return Guarding(
         grammar.milliseconds("--every", every) if every is not None else None,
-        grammar.size("--hold-max", hold_max) if hold_max is not None else None,
+        _bytes("--hold-max", hold_max) if hold_max is not None else None,
         number,
         parse_keep("--keep", keep) if keep is not None else (),
     )
+
+
+def _bytes(flag: str, text: str) -> int:
+    """Return the bytes of 200GB, 200GiB or 200g, which are the same: units are powers of 1,024."""
+    return grammar.size(flag, text.removesuffix("B").removesuffix("i"))
 
 
 def repository(path: str, options: Sequence[str] | None) -> "Repository":

@@ -13,12 +13,12 @@ import typer
 from mqlog_jobs import following, line_format, queries, render, views
 from mqlog_jobs.codes import FOUND
 from mqlog_jobs.line_format import LineFormat
-from mqlog_jobs.message_query import MessageQuery
 from mqlog_jobs.places import Named
 from mqlog_jobs.progress import Bar
 from mqlog_jobs.queries import KeyQuery
 from mqlog_jobs.render import Row
 from mqstore.errors import CorruptStoreError, InvalidOptionError, shown
+from mqstore.read.message_query import MessageQuery
 
 _LOOK_S: Final = 0.5  # Between two looks that find nothing.
 _WRITTEN_BODIES: Final[Mapping[str, Callable[[bytes], str]]] = {

@@ -12,11 +12,10 @@ from typing import Final
 
 from mqlog_jobs.option_flags import FLAGS
 from mqstore.backlog.request import named_groups
-from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
+from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
 from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
-from mqstore.read.selection import OpenStores, Selection, broker_names, instead
-from mqstore.read.source import Snapshot
+from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.request.places import (
     LIVE,
     OBJECTS,
@@ -29,7 +28,6 @@ from mqstore.request.places import (
 )
 from mqstore.request.read import read_options
 from mqstore.request.read_options import READ_OPTIONS, ReadOptions
-from mqstore.tables import store as store_tables
 from mqstore.tables.catalog import CATALOG
 from mqstore.tables.choice import open_root
 
@@ -188,58 +186,9 @@ def with_read_options(named: Named) -> tuple[Named, dict[str, str | None]]:
     return replace(named, options=tuple(others)), texts
 
 
-def snapshots(
-    stores: OpenStores, topic: str | None = None, *, held: bool = False
-) -> tuple[Snapshot, ...]:
-    """Return what the queues of each broker hold: of all topics, or of one that must be known.
-
-    With ``held`` also queues whose messages cannot be read from here. Raises UnknownTopicError
-    with the nearest names.
-    """
-    take = stores.held_of if held else stores.snapshots_of
-    if topic is None:
-        return take(lambda _: True)
-    found = take(lambda name: name == topic)
-    # A topic that the broker knows, and to which nothing was ever sent, has no queue.
-    if not any(snapshot.queues for snapshot in found):
-        check_topic(stores, topic)
-    return found
-
-
-def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> None:
-    """Raise UnknownTopicError, with the nearest names, for a topic that no broker knows.
-
-    With ``consumed`` a topic is known too if a group has committed an offset in it.
-    """
-    known = stores.known_topics([topic], consumed=consumed)
-    if topic not in known:
-        raise _unknown(topic, known)
-
-
-def without_system(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without the queues of RocketMQ's own topics."""
-    system = system_topics(snapshot)
-    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
-    return replace(snapshot, queues=queues)
-
-
-def system_topics(snapshot: Snapshot) -> set[str]:
-    """Return RocketMQ's own topics of a broker.
-
-    topics.json lacks some of them: the topics of the queues count too.
-    """
-    known = store_tables.topics(snapshot, ["topic"]).to_pylist()
-    return {row["topic"] for row in known if row["isSystem"]}
-
-
 def _names(selection: Selection) -> tuple[str, ...]:
     broker_names(selection)  # Refuses a directory that is named twice.
     return tuple(open_root(root, selection.commit_log).broker_name for root in selection.roots)
-
-
-def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
-    advice = instead("topic", topic, frozenset(known))
-    return UnknownTopicError(f"{shown(topic)}: no such topic; {advice}")
 
 
 def option_texts(options: Iterable[str], flag: str) -> Mapping[str, str]:

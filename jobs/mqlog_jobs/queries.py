@@ -10,12 +10,11 @@ from operator import itemgetter
 from typing import Final
 
 from mqlog_jobs.form import rows_of
-from mqlog_jobs.message_query import MessageQuery, chosen
-from mqlog_jobs.places import snapshots as place_snapshots
 from mqlog_jobs.render import Row
 from mqstore.codec.schema import resolve_columns
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.options import grammar
+from mqstore.read.message_query import MessageQuery, chosen, snapshots_of
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores
@@ -121,7 +120,7 @@ def find(stores: OpenStores, query: KeyQuery, on_corrupt: str = "rescue") -> Ite
         columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
     )
     ends = _start(query.since), Latest()
-    found = zip(stores.sources, place_snapshots(stores, query.topic), strict=True)
+    found = zip(stores.sources, snapshots_of(stores, query.topic), strict=True)
     for source, snapshot in found:
         held = slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
         for batch in scan(source.narrow(held, query.keys, query.ids), settings):

@@ -21,7 +21,7 @@ from mqlog_jobs import arguments
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.offset_files import offset_place
 from mqlog_jobs.places import Named
-from mqlog_jobs.replay_plan import ReplayRequest, topic_map, write_options
+from mqlog_jobs.replay_plan import ReplayArguments, rate_of, topic_map, write_options
 from mqlog_jobs.replay_work import replayed, said
 from mqlog_jobs.session import job_session
 from mqlog_jobs.spark_paths import check_writable
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _replay(given: argparse.Namespace) -> None:
     rate = None if given.rate is None else grammar.count("--rate", given.rate, high=_MOST_RATE)
     place = None if given.offset_map is None else offset_place("--offset-map", given.offset_map)
-    request = ReplayRequest(
+    request = ReplayArguments.of(
         source=Named.of([given.source], options=given.source_options, flag="--source-option"),
         address=given.address,
         places=tuple(given.topics),
@@ -98,7 +98,7 @@ def _replay(given: argparse.Namespace) -> None:
         same_topic=given.same_topic,
         at_least_once=given.at_least_once,
         name=given.name,
-        rates=(rate, given.byte_rate),
+        rate=rate_of(rate, given.byte_rate),
         options=write_options(given.options, create_topic=given.create_topic),
     )
     request.settings()  # Wrong options are named before a session starts.

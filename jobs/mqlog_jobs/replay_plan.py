@@ -1,39 +1,19 @@
-"""Plans a replay from its arguments, for ``mqlog replay`` and the job replay.py."""
+"""A replay from its arguments, for ``mqlog replay`` and the job replay.py."""
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from mqlog_jobs.message_query import MessageQuery, chosen
-from mqlog_jobs.places import Named, snapshots, without_system
+from mqlog_jobs.places import Named
 from mqlog_jobs.write_options import advising, check_cluster, check_secrets, cluster_settings
-from mqstore.deliver.once.control import tag_of
-from mqstore.deliver.prepare import prepare
-from mqstore.deliver.replay.destinations import TopicMap, check_not_doubled, holds_failures
-from mqstore.deliver.replay.progress import ranges_of, without
-from mqstore.deliver.replay.rows import ReplayReading
-from mqstore.deliver.replay.task import Rate, ReplayTask
-from mqstore.deliver.settings import AT_LEAST_ONCE, CONTROL_TOPIC, EXACTLY_ONCE, SendSettings
+from mqstore.deliver.replay.choice import ReplayRequest
+from mqstore.deliver.replay.destinations import TopicMap
+from mqstore.deliver.replay.task import Rate
+from mqstore.deliver.settings import SendSettings
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
-from mqstore.read.offsets import Position, resolve
-from mqstore.read.queues import QueueBounds
-from mqstore.read.selection import OpenStores
-from mqstore.read.settings import ScanSettings
-from mqstore.read.source import Origin, QueueSlice, Snapshot, slices_of
-from mqstore.read.sql.filter import parse_sql
-from mqstore.read.tags import check_tags
-from mqstore.request.places import is_cluster
 
-_ON_CORRUPT: Final = ("fail", "skip")
-_MOST_NAME: Final = 200
-_REQUESTS_PER_S: Final = 4
-"""With a rate, a request has at most the messages of a quarter of a second."""
 _OWN_FLAGS: Final = {
     "topic": "--to, --map or --to-origin",
     "delivery": "--at-least-once",
@@ -49,74 +29,23 @@ _OF_QUEUES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRequest:
-    """A replay as the user typed it.
-
-    places: each ``TOPIC[/QUEUE[@OFFSET]]``; none for all users' topics. tags, sql, keys: as in
-    MessageQuery; times: its since and until. rates: messages a second, and bytes, as ``5m``.
-    same_topic: messages may go to the topic that they come from, which then has them twice.
-    """
+@dataclass(frozen=True, slots=True)
+class ReplayArguments:
+    """A replay as the user typed it: what is read, where it goes, options of the write."""
 
     source: Named
     address: str
-    places: tuple[str, ...] = ()
-    tags: str = "*"
-    sql: str | None = None
-    keys: tuple[str, ...] = ()
-    times: tuple[str | None, str | None] = (None, None)
-    on_corrupt: str = "fail"
-    topics: TopicMap = field(default_factory=TopicMap)
-    same_topic: bool = False
-    at_least_once: bool = False
-    name: str | None = None
-    rates: tuple[int | None, str | None] = (None, None)
+    request: ReplayRequest
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.on_corrupt not in _ON_CORRUPT:
-            expected = f"must be one of {', '.join(_ON_CORRUPT)}"
-            raise InvalidOptionError("--on-corrupt", self.on_corrupt, expected)
-        if self.name is not None and self.at_least_once:
-            expected = "is for exactly once: at least once, each run sends all messages"
-            raise InvalidOptionError("--name", self.name, expected)
-        if self.name is not None and not (
-            self.name.isprintable() and 0 < len(self.name) <= _MOST_NAME
-        ):
-            expected = f"must be 1 to {_MOST_NAME} printable characters"
-            raise InvalidOptionError("--name", self.name, expected)
-        if len(self.source.paths) != 1:
-            raise InvalidOptionError("SOURCE", ", ".join(self.source.paths), "must be one place")
-
-    @property
-    def app(self) -> str:
-        """The application that the writes of this replay are versions of.
-
-        The same messages, chosen and sent in the same way, are one application, whatever part of
-        them (topics, queues, times) a run is about; without a name, from the same place.
-        """
-        (place,) = self.source.paths
-        known = (
-            ""
-            if self.name is not None
-            else place
-            if is_cluster(place)
-            else str(Path(place).absolute())
-        )
-        chosen: list[object] = [known, self.tags, self.sql, sorted(self.keys)]
-        sent = [self.topics.to, sorted(self.topics.renamed), self.topics.to_origin]
-        digest = hashlib.blake2b(json.dumps([*chosen, *sent]).encode(), digest_size=8).hexdigest()
-        return f"replay {self.name or 'without a name'} {digest}"
-
-    @property
-    def topics_named(self) -> tuple[str, ...]:
-        """The topics of the places."""
-        return tuple(dict.fromkeys(MessageQuery(place).topic for place in self.places))
-
-    def rate_limits(self) -> Rate:
-        """Return the limits of messages and bytes a second."""
-        messages, size = self.rates
-        return Rate.of(messages, None if size is None else grammar.size("--byte-rate", size))
+    @classmethod
+    def of(
+        cls, source: Named, address: str, options: Mapping[str, str], **request: Any
+    ) -> "ReplayArguments":
+        """Return the arguments with a ReplayRequest of these fields. Raises InvalidOptionError."""
+        if len(source.paths) != 1:
+            raise InvalidOptionError("SOURCE", ", ".join(source.paths), "must be one place")
+        return cls(source, address, ReplayRequest(source=source.paths[0], **request), options)
 
     def settings(self) -> SendSettings:
         """Return how messages are sent. Raises InvalidOptionError, with the command's names."""
@@ -132,90 +61,17 @@ class ReplayRequest:
             if option.lower() == "inlinebytes":
                 expected = "cannot be set: a replay is divided into parts that fit"
                 raise InvalidOptionError(option, value, expected)
-        once = {"delivery": EXACTLY_ONCE, "txnAppId": self.app, "txnVersion": "0"}
-        once |= {"inlineBytes": "1g"}
-        own = {"delivery": AT_LEAST_ONCE} if self.at_least_once else once
-        found = cluster_settings(self.address, {**self.options, **own})
+        options = {**self.options, **self.request.write_options}
+        found = cluster_settings(self.address, options)
         if found.topic is not None:
             expected = "ends with the name servers here: name a topic with --to"
             raise InvalidOptionError("ADDRESS", self.address, expected)
-        return _paced(found, self.rate_limits())
-
-    def reading(self, settings: SendSettings) -> ReplayReading:
-        """Return how messages are read. Raises InvalidOptionError for tags and SQL92."""
-        check_tags(self.tags, option="--tag")
-        parse_sql(self.sql, option="--sql")
-        scan = ScanSettings(
-            columns=(), tags=self.tags, sql=self.sql, keys=self.keys, on_corrupt=self.on_corrupt
-        )
-        return ReplayReading(
-            scan=scan,
-            topics=self.topics,
-            keeps_ids=self.at_least_once and settings.uniq_key is None,
-            keeps_born=settings.timestamps == "preserve",
-            own_tag=None if self.at_least_once else tag_of(self.app),
-        )
+        return self.request.paced(found)
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenMessages:
-    """The slices that a replay is about, and the brokers of its source."""
-
-    slices: tuple[QueueSlice, ...]
-    origins: tuple[tuple[str, Origin], ...]
-
-    @property
-    def brokers(self) -> tuple[str, ...]:
-        """The names of the brokers, in their order."""
-        return tuple(sorted(name for name, _ in self.origins))
-
-
-def choose(request: ReplayRequest, stores: OpenStores) -> ChosenMessages:
-    """Return the messages that a request is about, as they are now.
-
-    Raises UnknownTopicError, InvalidOptionError for topics that cannot be replayed or that would
-    have their messages twice, and what ``message_query.chosen`` and Cluster raise.
-    """
-    now_ms = time.time_ns() // 1_000_000
-    by_source: list[list[QueueSlice]] = [[] for _ in stores.sources]
-    named: list[tuple[str, Sequence[Snapshot]]] = []
-    if not request.places:
-        if request.topics.to_origin:
-            expected = "name a topic with --topic, such as %DLQ%GROUP"
-            raise InvalidOptionError("--to-origin", "true", expected)
-        named = [("", [_of_users(one) for one in snapshots(stores)])]
-    for place in request.places:
-        query = _query(request, place)
-        named.append((place, chosen(stores, query, query.ends(now_ms)[0])))
-    request.topics.check(queue.topic for _, held in named for one in held for queue in one.queues)
-    for place, held in named:
-        ends = _query(request, place or "all").ends(now_ms)
-        for number, (source, snapshot) in enumerate(zip(stores.sources, held, strict=True)):
-            found = slices_of(snapshot, resolve(source, snapshot, _always(ends)))
-            if request.keys:
-                found = source.narrow(found, request.keys, ())
-            # A queue that is named twice is replayed once.
-            by_source[number] += without(found, ranges_of(by_source[number]))
-    origins = tuple((source.broker_name, source.origin) for source in stores.sources)
-    if not request.same_topic:
-        topics = {piece.topic for pieces in by_source for piece in pieces}
-        kept = [topic for topic in topics if request.topics.of(topic) == topic]
-        check_not_doubled((origin for _, origin in origins), kept, request.settings().cluster)
-    return ChosenMessages(tuple(piece for pieces in by_source for piece in pieces), origins)
-
-
-def task_of(request: ReplayRequest, found: ChosenMessages) -> ReplayTask:
-    """Return the task of a replay; makes topics that are not there, if ``createTopic`` says so.
-
-    Raises what ``deliver.prepare.prepare`` raises.
-    """
-    settings = request.settings()
-    reading = request.reading(settings)
-    topics = {reading.topics.of(piece.topic) for piece in found.slices}
-    known = sorted(topic for topic in topics if topic is not None)
-    with own_flags():
-        job = prepare(settings, reading.schema, topics=() if None in topics else known)
-    return ReplayTask(job=job, reading=reading, brokers=found.brokers, rate=request.rate_limits())
+def rate_of(messages: int | None, size: str | None) -> Rate:
+    """Return the rate of --rate messages and --byte-rate bytes (``5m``) a second."""
+    return Rate.of(messages, None if size is None else grammar.size("--byte-rate", size))
 
 
 def topic_map(to: str | None, renamed: Sequence[tuple[str, str]], *, to_origin: bool) -> TopicMap:
@@ -246,30 +102,3 @@ def own_flags() -> AbstractContextManager[None]:
         ("set createTopic=true", "use --create-topic"),
         ("createTopic=true", "--create-topic"),
     )
-
-
-def _always(
-    ends: tuple[Position, Position],
-) -> Callable[[QueueBounds], tuple[Position, Position]]:
-    return lambda _: ends
-
-
-def _query(request: ReplayRequest, place: str) -> MessageQuery:
-    return MessageQuery(place, request.tags, request.sql, request.keys, *request.times)
-
-
-def _of_users(snapshot: Snapshot) -> Snapshot:
-    found = without_system(snapshot)
-    queues = tuple(
-        queue
-        for queue in found.queues
-        if not holds_failures(queue.topic) and queue.topic != CONTROL_TOPIC
-    )
-    return replace(found, queues=queues)
-
-
-def _paced(settings: SendSettings, rate: Rate) -> SendSettings:
-    """Return the settings with batches that are small beside the rate."""
-    messages = max(1, min(settings.batch_max_messages, rate.messages_per_s / _REQUESTS_PER_S))
-    size = max(1, min(settings.batch_max_bytes, rate.bytes_per_s / _REQUESTS_PER_S))
-    return replace(settings, batch_max_messages=int(messages), batch_max_bytes=int(size))

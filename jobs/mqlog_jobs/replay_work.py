@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mqlog_jobs.amounts import several
-from mqlog_jobs.replay_plan import ReplayRequest, choose, own_flags, task_of
+from mqlog_jobs.replay_plan import ReplayArguments, own_flags
+from mqstore.deliver.replay.choice import choose, task_of
 from mqstore.deliver.replay.estimate import estimate
 from mqstore.deliver.replay.progress import without
 from mqstore.deliver.replay.run import OffsetMapTarget, Replay, Runner, read_state
@@ -12,7 +13,7 @@ from mqstore.errors import shown
 
 
 def replayed(
-    request: ReplayRequest,
+    given: ReplayArguments,
     runner: Runner,
     moved: OffsetMapTarget | None,
     progress: Callable[[int, int], None] | None = None,
@@ -21,10 +22,11 @@ def replayed(
 
     Raises what ``choose``, ``task_of`` and Replay#run raise.
     """
-    request.settings()  # Wrong options are named before a place is opened.
-    with request.source.opened(request.topics_named) as stores:
-        found = choose(request, stores)
-        task = task_of(request, found)
+    request, settings = given.request, given.settings()  # Before a place is opened.
+    with given.source.opened(request.topics_named) as stores:
+        found = choose(request, stores, settings.cluster)
+        with own_flags():
+            task = task_of(request, found, settings)
     with own_flags():
         replay = Replay(
             task=task, slices=found.slices, origins=found.origins, moved=moved, progress=progress
@@ -56,12 +58,12 @@ def said(done: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def planned(request: ReplayRequest, progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
+def planned(given: ReplayArguments, progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
     """Return what would be sent where, a row for each source queue and topic; sends nothing."""
-    settings = request.settings()
+    request, settings = given.request, given.settings()
     reading = request.reading(settings)
-    with request.source.opened(request.topics_named) as stores:
-        found = choose(request, stores)
+    with given.source.opened(request.topics_named) as stores:
+        found = choose(request, stores, settings.cluster)
     slices = list(found.slices)
     if not request.at_least_once:
         slices = without(slices, read_state(settings).done)

@@ -12,7 +12,7 @@ from mqlog_jobs.parameters import AsJson, FromLog, Since, Until
 from mqlog_jobs.sending import pairs
 
 if TYPE_CHECKING:
-    from mqlog_jobs.replay_plan import ReplayRequest
+    from mqlog_jobs.replay_plan import ReplayArguments
 
 
 @command(
@@ -50,9 +50,9 @@ def replay(
 ) -> None:
     """Send messages of a store or a cluster again, to a cluster: each once, in their order."""
     from mqlog_jobs.places import Named
-    from mqlog_jobs.replay_plan import ReplayRequest, topic_map, write_options
+    from mqlog_jobs.replay_plan import ReplayArguments, rate_of, topic_map, write_options
 
-    request = ReplayRequest(
+    request = ReplayArguments.of(
         source=Named.of(
             [source], commit_log, source_options, from_log=from_log, flag="--source-option"
         ),
@@ -67,7 +67,7 @@ def replay(
         same_topic=same_topic,
         at_least_once=at_least_once,
         name=name,
-        rates=(rate, byte_rate),
+        rate=rate_of(rate, byte_rate),
         options=write_options(pairs("--option", options or ()), create_topic=create_topic),
     )
     if dry_run:
@@ -76,7 +76,7 @@ def replay(
         _show_done(_replayed(request, offset_map), as_json=as_json)
 
 
-def _replayed(request: "ReplayRequest", offset_map: str | None) -> dict[str, Any]:
+def _replayed(request: "ReplayArguments", offset_map: str | None) -> dict[str, Any]:
     from mqlog_jobs.offset_files import OffsetFiles, offset_place
     from mqlog_jobs.progress import Bar
     from mqlog_jobs.replay_work import replayed
@@ -97,7 +97,7 @@ def _show_done(done: dict[str, Any], *, as_json: bool) -> None:
         typer.echo(said(done))
 
 
-def _show_plan(request: "ReplayRequest", offset_map: str | None, *, as_json: bool) -> None:
+def _show_plan(request: "ReplayArguments", offset_map: str | None, *, as_json: bool) -> None:
     from mqlog_jobs import render, views
     from mqlog_jobs.progress import Bar
     from mqlog_jobs.replay_work import planned

@@ -14,7 +14,7 @@ from mqlog_jobs import amounts, render, table_views, views
 from mqlog_jobs.codes import ABOVE
 from mqlog_jobs.form import Form, rows_of, with_estimates
 from mqlog_jobs.group_lines import by_lag, group_lines
-from mqlog_jobs.places import Named, check_topic, snapshots
+from mqlog_jobs.places import Named
 from mqlog_jobs.render import Row
 from mqlog_jobs.watch import watch
 from mqstore.backlog import (
@@ -26,6 +26,7 @@ from mqstore.backlog import (
 from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options.grammar import Sql92
+from mqstore.read.message_query import check_known, snapshots_of
 from mqstore.read.selection import OpenStores
 from mqstore.read.sql.filter import parse_sql
 from mqstore.tables.asides import Aside, asides, pending_halves
@@ -67,13 +68,13 @@ class BacklogQuery:
         ``reads_halves``: half messages are read to count them. What waits beside the backlog is of
         all topics of a group, so there is none of one topic.
         """
-        found = snapshots(stores, held=True)
+        found = snapshots_of(stores, held=True)
         items = plan_all(stores.sources, found, self.request)
         if self.request.groups is None and not self.system:
             items = [item for item in items if not is_system_group(item.group)]
         beside: dict[str, Aside] = {}
         if self.topic is not None:
-            check_topic(stores, self.topic, consumed=True)
+            check_known(stores, self.topic, consumed=True)
             items = [item for item in items if item.is_of(lambda topic, _: topic == self.topic)]
         else:
             halves = pending_halves(stores.sources, found) if reads_halves else None

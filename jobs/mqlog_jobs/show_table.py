@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 
 from mqlog_jobs import render, table_views
 from mqlog_jobs.form import Form, rows_of, with_estimates
-from mqlog_jobs.places import Named, own_advice, system_topics
+from mqlog_jobs.places import Named, own_advice
 from mqlog_jobs.progress import Bar
 from mqstore.backlog.request import is_system_group
 from mqstore.read.selection import OpenStores
+from mqstore.read.system_topics import system_topics
 from mqstore.request.chosen_queues import open_stores
 from mqstore.request.tables import plan_table
 from mqstore.tables.catalog import CATALOG

@@ -76,6 +76,16 @@ class Place:
         self._texts = dict(own)
         read_options(paths, self._texts, _NOT_FOR_SCAN)  # Refuses what it does not take.
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths as they were given."""
+        return self._paths
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options as texts, by the name of the Spark source in lower case; secrets too."""
+        return dict(self._texts)
+
     def scan(self, topic: str | Sequence[str] | None = None, /, **options: Any) -> Scan:
         """Return a read of messages: of one topic, of several, or of all but RocketMQ's own.
 

@@ -363,6 +363,14 @@ class Broker:
         self._cluster.ask("traced", topic, group, trace_topic, file)
         return read_rows(file)
 
+    def join(self, group: str, topic: str, tags: str = "*", *, ordered: bool = False) -> None:
+        """Let a push consumer join a group; it consumes until ``leave``."""
+        self._cluster.ask("join", group, topic, tags, str(ordered).lower())
+
+    def leave(self) -> None:
+        """Let all consumers that joined leave."""
+        self._cluster.ask("leave")
+
     def decoded_traces(self, trace_topic: str) -> list[Row]:
         """Return what RocketMQ's decoder makes of each message of a trace topic."""
         file = self._file("decoded")

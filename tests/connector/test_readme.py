@@ -41,8 +41,8 @@ def table(heading: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("headings", "kind"),
     [
-        (("Read options", "Options of tables"), ReadOptions),
-        (("Write options",), WriteSettings),
+        (("Read options", "Expert read options", "Options of tables"), ReadOptions),
+        (("Write options", "Expert write options"), WriteSettings),
         (("Stream options",), StreamOptions),
     ],
 )

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from mqlog_jobs.line_format import STANDARD
-from mqlog_jobs.message_query import MessageQuery
 from mqlog_jobs.places import Named
 from mqlog_jobs.queries import KeyQuery, find, select
 from mqstore import backlog
@@ -25,6 +24,7 @@ from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store import Store
 from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
+from mqstore.read.message_query import MessageQuery
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan

@@ -12,9 +12,9 @@ import pytest
 
 from jobs.command import Run
 from mqlog_jobs.following import follow
-from mqlog_jobs.message_query import MessageQuery
 from mqlog_jobs.places import Named
 from mqlog_jobs.render import Row
+from mqstore.read.message_query import MessageQuery
 from support.growing import grow
 from support.oracle import Message
 from support.stores import MakeStore

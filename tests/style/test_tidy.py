@@ -42,7 +42,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.live.origin": OF_ORIGINS | {"mqstore.live.remoting"},
     "mqstore.live": OF_ORIGINS | LIVE,
     "mqstore.deliver": BELOW_WRITE | LIVE,
-    "mqstore.deliver.replay": BELOW_WRITE | LIVE | {"mqstore.read", "mqstore.deliver"},
+    "mqstore.deliver.replay": BELOW_WRITE
+    | LIVE
+    | {"mqstore.read", "mqstore.read.sql", "mqstore.deliver"},
     "mqstore.write": BELOW_WRITE,
     "mqstore": BELOW_WRITE
     | LIVE
@@ -62,6 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "mqlog.__main__": {"mqlog_jobs"},
     "pyspark_mqlog": {
+        "mqlog",
         "mqstore",
         "mqstore.codec.schema",
         "mqstore.options",

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.backlog.schema import AHEAD, SQL92
+from mqstore.files.config.broker_config import FilterExpression
+from mqstore.read.broker_state import GroupMember
 from mqstore.verdicts.facts import GroupFacts, Look, QueueFacts, Retried, TopicFacts, Verdict
 from mqstore.verdicts.rules import RULES, WAITING_MS, verdicts
 
@@ -55,6 +57,16 @@ def look(consumed: int, stored: int, of: QueueFacts) -> QueueFacts:
     return replace(of, before=before)
 
 
+def member(
+    client: str, tags: str, *, ordered: bool = False, locked: dict[Any, bool] | None = None
+) -> GroupMember:
+    expressions = {
+        "T": FilterExpression("TAG", tags),
+        "%RETRY%g": FilterExpression("TAG", "*"),
+    }
+    return GroupMember(client, expressions, ordered, locked or {})
+
+
 FAULTS: dict[str, tuple[GroupFacts, dict[str, int]]] = {
     "AHEAD": (
         group(queue(consumer_offset=1_500, status=AHEAD), queue(1)),
@@ -93,6 +105,18 @@ FAULTS: dict[str, tuple[GroupFacts, dict[str, int]]] = {
     "POISON": (
         group(queue(), retried=(Retried("ID", "order-1", "T", 5), Retried("OK", None, "T", 1))),
         {"reconsumeTimes": 5},
+    ),
+    "INCONSISTENT_SUBSCRIPTION": (
+        group(queue(), members=(member("c1", "A"), member("c2", "A || B"), member("c3", "B||A"))),
+        {"members": 3, "expressions": 2},
+    ),
+    "PAUSED_BY_ORDER": (
+        group(
+            behind(consumers=1),
+            queue(1, consumers=1),
+            members=(member("c1", "*", ordered=True, locked={("b", "T", 0): False}),),
+        ),
+        {"members": 1, "locked": 0, "lag": 400, "waitsMs": 600_000},
     ),
     "DEAD_LETTERS": (
         group(queue(), dead_letters=3, newest_dead_ms=NOW),
@@ -136,6 +160,10 @@ def test_the_evidence_of_each_verdict() -> None:
         "for 10 min",
         "EXPIRING": "30 messages from 870 on were deleted before they were consumed; 100 more wait",
         "POISON": "message ID with the keys order-1 failed 5 times and will be delivered again",
+        "INCONSISTENT_SUBSCRIPTION": "of 3 members c1 take A; c2 and 1 more take A || B: which "
+        "messages come depends on who has a queue",
+        "PAUSED_BY_ORDER": "the group consumes in order, c1 was given the queue, and none of 1 "
+        "holds its lock; 400 messages wait, the first for 10 min",
         "DEAD_LETTERS": "3 messages are in the dead-letter topic, the last one since 2027-01-15 "
         "08:00:00Z",
     }
@@ -209,3 +237,38 @@ def test_names_from_a_store_are_quoted_in_commands_and_printable_in_evidence() -
     assert found.evidence.isprintable()
     assert found.next.isprintable()
     assert "--id '$(rm -rf ~)" in found.next
+
+
+def test_members_that_agree_have_no_verdict_nor_has_an_ordered_group_with_its_locks() -> None:
+    agreed = member("c1", "A || B"), member("c2", "B || A"), member("c3", " A||B ")
+    assert verdicts(group(queue(), members=agreed)) == []
+    locked = {("b", "T", 0): True, ("b", "T", 1): True}
+    holds = member("c1", "*", ordered=True, locked=locked)
+    idle = member("c2", "*", ordered=True)
+    # Far behind, but every queue has a member that may consume it.
+    facts = group(behind(consumers=2), behind(1, consumers=2), members=(holds, idle))
+    assert verdicts(facts) == []
+    # Members that do not consume in order need no locks.
+    assert verdicts(group(behind(consumers=1), members=(member("c1", "*"),))) == []
+
+
+def test_a_member_that_does_not_subscribe_to_a_topic_of_others_is_told() -> None:
+    without = GroupMember("c2", {"U": FilterExpression("TAG", "*")}, False, {})
+    words = [(v.word, v.topic) for v in verdicts(group(members=(member("c1", "*"), without)))]
+    assert words == [("INCONSISTENT_SUBSCRIPTION", "T"), ("INCONSISTENT_SUBSCRIPTION", "U")]
+
+
+def test_retention_that_will_delete_what_waits_within_a_day_is_told() -> None:
+    soon = behind(deleted_from_ms=NOW + 3 * 60 * MINUTE)
+    found = only(group(soon))
+    assert (found.word, found.queue_id) == ("EXPIRING", 0)
+    assert found.evidence == (
+        "retention may delete the message at 600 from 2027-01-15 11:00:00Z on, in 3 h; 400 "
+        "messages wait, the first for 10 min"
+    )
+    assert found.numbers["leftMs"] == 3 * 60 * MINUTE
+    assert only(group(replace(soon, deleted_from_ms=NOW - 1))).numbers["leftMs"] == 0
+    assert verdicts(group(replace(soon, deleted_from_ms=NOW + 24 * 60 * MINUTE))) == []
+    # What nobody waits for may go, and what has just come is not late.
+    assert verdicts(group(replace(soon, matching=0))) == []
+    assert verdicts(group(behind(wait=100, deleted_from_ms=NOW))) == []

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from mqlog_jobs import render
-from mqlog_jobs.places import Named, check_topic
+from mqlog_jobs.places import Named
 from mqlog_jobs.top import screen
 from mqlog_jobs.top.frame import draw, row
 from mqlog_jobs.top.meter import Meter
 from mqlog_jobs.top.view import Shown, Sorting
 from mqstore.backlog import BacklogRequest
 from mqstore.errors import InvalidOptionError
+from mqstore.read.message_query import check_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def top(named: Named, request: TopRequest, *, as_json: bool) -> None:
     groups = BacklogRequest(groups=request.groups)
     with named.opened(request.topic, groups=request.groups, damaged=True) as stores:
         if request.topic is not None:
-            check_topic(stores, request.topic, consumed=True)
+            check_known(stores, request.topic, consumed=True)
         with closing(Meter(stores, groups, request.topic, system=request.system)) as meter:
             _show(console, meter, request, full=full, as_json=as_json)
 

@@ -12,6 +12,9 @@ Int64s: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 Structs: TypeAlias = NDArray[np.void]
 UInt32s: TypeAlias = NDArray[np.uint32]
+UInt64s: TypeAlias = NDArray[np.uint64]
+UInt64Pairs: TypeAlias = NDArray[np.uint64]
+"""Numbers of 128 bits, [n, 2]: the low half first."""
 
 TopicQueue: TypeAlias = tuple[str, int]
 """A topic and a queueId."""

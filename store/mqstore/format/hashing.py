@@ -1,8 +1,15 @@
-"""The three hashes a store is built on, for one string.
+"""The three hashes a store is built on, for one string, and the word of digests.
 
 Reference: java.lang.String#hashCode, MessageExtBrokerInner#tagsString2tagsCode,
 IndexFile#indexKeyHashMethod.
 """
+
+from typing import Final
+
+import numpy as np
+
+HASH_WORD: Final = np.dtype("<u8")
+"""A word of SipHash, which is no part of a store."""
 
 
 def java_hash(text: str) -> int:

@@ -4,6 +4,7 @@
  * gave is read and written.
  */
 #include "decode.h"
+#include "digest.h"
 #include "encode.h"
 #include "frames.h"
 #include "picked.h"

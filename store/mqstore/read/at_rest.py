@@ -21,8 +21,8 @@ class AtRestOrigin(StoreOrigin):
     """
 
     def bounds(self, broker_name: str | None = None) -> StoreBounds:
-        """Open the store to plan a read; without a name, the one that its place knows is taken."""
-        return StoreBounds(self, broker_name or self.folder.broker_name)
+        """Open the store to plan a read."""
+        return StoreBounds(self, broker_name)
 
 
 def open_at_rest(root: Folder) -> AtRestOrigin:

@@ -43,6 +43,20 @@ class ConnectedGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A consumer of a group, by what it says itself: its subscriptions by topic.
+
+    ``locked`` has the queues that it was given, by broker, topic and queueId, and whether it holds
+    the lock of each, which it needs to consume in order.
+    """
+
+    client_id: str
+    expressions: Mapping[str, FilterExpression]
+    is_ordered: bool
+    locked: Mapping[tuple[str, str, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """A broker: its directory or address, its version if known, the bytes of its CommitLog."""
 

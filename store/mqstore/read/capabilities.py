@@ -8,6 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.format.arrays import TopicQueue
+from mqstore.read.broker_state import GroupMember
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
 
@@ -104,6 +105,32 @@ class GrantsRights(Protocol):
 def unreadable(source: BoundsSource, queues: Sequence[QueueBounds]) -> Mapping[str, StoreError]:
     """Return the topics of those queues whose messages may not be read; none where all may."""
     return source.unreadable(queues) if isinstance(source, GrantsRights) else {}
+
+
+@runtime_checkable
+class ShowsMembers(Protocol):
+    """A BoundsSource whose broker can ask the consumers of a group. Not every one does."""
+
+    def members(self, group: str) -> Sequence[GroupMember] | None:
+        """Return the members of a group that are connected; None if that cannot be known."""
+
+
+@runtime_checkable
+class DeletesFiles(Protocol):
+    """A BoundsSource that can tell when its broker deletes messages. Not every one can."""
+
+    def kept_ms(self) -> int | None:
+        """Return how long the broker keeps a file after its last message; None: not known."""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the files themselves can be looked at."""
+
+    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
+        """Return when the CommitLog file with a message was last written (epoch ms).
+
+        None if that is not known, and for the last file, which a broker never deletes.
+        """
 
 
 class BrokerFinder(Protocol):

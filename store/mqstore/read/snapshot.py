@@ -98,7 +98,12 @@ def name_of(store: Store) -> str:
 
 
 def folder_name(store: Store) -> str:
-    """Return the name of the store's folder; of its parent, if it is just called store."""
+    """Return the name of the store's folder; of its parent, if it is just called store.
+
+    Where the folder knows its broker, the broker's.
+    """
+    if store.place.folder.broker_name is not None:
+        return store.place.folder.broker_name
     folder, parent = os.path.basename(store.root), os.path.dirname(store.root)  # noqa: PTH119, PTH120
     named = os.path.basename(parent) or folder if folder == _STORE_FOLDER else folder  # noqa: PTH119
     return as_text(named)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from mqstore import backlog
 from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
-from mqstore.read.source import Origin
+from mqstore.read.source import Origin, Snapshot
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 
 _ROW_ORDER: Final = ("group", "brokerName", "topic", "queueId")
@@ -58,11 +58,16 @@ def _compared(wanted: TableRequest) -> list[ComparePart]:
     return parts
 
 
-def planned_items(wanted: TableRequest) -> tuple[list[BacklogItem], BacklogRequest, int]:
-    """Return the queues of groups, the request, and when the offsets were read (epoch ms)."""
+def planned_items(
+    wanted: TableRequest, held: Sequence[Snapshot] | None = None
+) -> tuple[list[BacklogItem], BacklogRequest, int]:
+    """Return the queues of groups, the request, and when the offsets were read (epoch ms).
+
+    ``held`` is a snapshot of all that each store holds, if it was taken already.
+    """
     request = BacklogRequest(wanted.groups, wanted.subscriptions, wanted.lag_mode, wanted.by_tag)
     # A topic is deleted if a snapshot of all topics does not have it.
-    snapshots = wanted.stores.held_of(lambda _: True)
+    snapshots = wanted.stores.held_of(lambda _: True) if held is None else held
     choice = wanted.choice(consumed=True)
     items = backlog.plan_all(wanted.stores.sources, snapshots, request)
     if choice is not None:

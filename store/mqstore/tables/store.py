@@ -7,7 +7,7 @@ of some at both ends. Times are those of the first and the last message held. Wh
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,13 +16,10 @@ import pyarrow as pa
 
 from mqstore.backlog.request import group_test
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.errors import UnsupportedStoreError
-from mqstore.files.base.store_dir import StoreDir
-from mqstore.files.config.broker_config import TopicConfig
-from mqstore.format.config import PERM_INHERIT
-from mqstore.format.names import REPLY_SUFFIX, is_system_topic
+from mqstore.format.names import is_system_topic
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import RecordSource, Snapshot
+from mqstore.read.system_topics import own_topics, topic_configs
 from mqstore.read.units import UnitBatch, join
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, batch, known_us, packed, schema
@@ -108,8 +105,8 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
             counts[queue.topic] = counts.get(queue.topic, 0) + queue.messages
             sizes[queue.topic] = sizes.get(queue.topic, 0) + size
     hidden = {topic for topic, _ in snapshot.refused}
-    configured = {t: entry for t, entry in _configured(snapshot).items() if t not in hidden}
-    own = _own_topics(configured)
+    configured = {t: entry for t, entry in topic_configs(snapshot).items() if t not in hidden}
+    own = own_topics(configured)
     rows = []
     for topic in sorted({*counts, *configured}):
         entry = configured.get(topic)
@@ -122,19 +119,6 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
         system = is_system_topic(topic) or topic in own
         rows.append((snapshot.broker_name, topic, *known, *amount, system))
     return batch(rows, TOPIC_SCHEMA)
-
-
-def _configured(snapshot: Snapshot) -> Mapping[str, TopicConfig]:
-    """Return topics.json; for a RocksDB in an object store a warning, and no entry."""
-    with closing(snapshot.origin.bounds()) as bounds:
-        try:
-            return bounds.config.topics()
-        except UnsupportedStoreError as error:
-            origin = snapshot.origin
-            if not (isinstance(origin, StoreDir) and origin.folder.is_remote):
-                raise
-            _LOG.warning("perm and numbers of queues are not known: %s", error)
-            return {}
 
 
 def committed_offsets(
@@ -200,16 +184,6 @@ def plan(table: str, snapshot: Snapshot, choice: RowChoice | None) -> list[Store
         return [StorePart(table, snapshot, choice)]
     shares = packed(snapshot.queues, lambda q: q.high - q.low + _QUEUE_UNITS, _TASK_UNITS)
     return [StorePart(table, replace(snapshot, queues=share), choice) for share in shares]
-
-
-def _own_topics(configured: Mapping[str, TopicConfig]) -> set[str]:
-    """Return the topics a broker makes for itself under its own and its cluster's name.
-
-    They alone pass their permissions on, and a cluster has a reply topic beside its own.
-    Reference: TopicConfigManager#init.
-    """
-    own = {topic for topic, entry in configured.items() if entry.perm & PERM_INHERIT}
-    return own | {topic + REPLY_SUFFIX for topic in own}
 
 
 def _sizes(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mqstore.backlog.schema import AHEAD, SQL92, TOPIC_GONE
+from mqstore.read.broker_state import GroupMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class QueueFacts:
     ``lag`` counts messages held and not consumed, ``matching`` those of them that the group takes.
     ``waiting_since_ms`` is when the first message of ``lag`` was stored, ``last_consumed_ms`` when
     the one before the group's offset was (epoch). ``received`` are the messages of the last
-    RECENT_MS; ``before`` is an earlier look.
+    RECENT_MS; ``before`` is an earlier look. ``deleted_from_ms`` is when retention may delete the
+    first message of ``lag``: with its file, from then on (epoch).
     """
 
     broker_name: str
@@ -41,6 +43,7 @@ class QueueFacts:
     last_consumed_ms: int | None = None
     received: int | None = None
     before: Look | None = None
+    deleted_from_ms: int | None = None
 
     @property
     def start(self) -> int:
@@ -115,13 +118,17 @@ class Retried:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """All that is known of a group. ``newest_dead_ms`` is when the last dead letter was stored."""
+    """All that is known of a group. ``newest_dead_ms`` is when the last dead letter was stored.
+
+    ``members`` are None where not every consumer of the group could be asked.
+    """
 
     group: str
     topics: tuple[TopicFacts, ...] = ()
     dead_letters: int = 0
     newest_dead_ms: int | None = None
     retried: tuple[Retried, ...] = ()
+    members: tuple[GroupMember, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

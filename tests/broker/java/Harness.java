@@ -99,6 +99,12 @@ public final class Harness {
                     Traced.run(session, a[1], a[2], a[3], out);
                 }
                 return null;
+            case "join":  // GROUP TOPIC TAGS ORDERED: a member that consumes until "leave"
+                Members.join(session, a[1], a[2], a[3], Boolean.parseBoolean(a[4]));
+                return null;
+            case "leave":  // All members.
+                Members.leave();
+                return null;
             case "decodeTraces":  // TRACE_TOPIC FILE
                 try (OutputStream out = open(a[2])) {
                     Traced.decode(session, a[1], out);

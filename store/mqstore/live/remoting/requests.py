@@ -162,6 +162,13 @@ GET_CONSUMER_CONNECTION_LIST: Final = Kind(
     accepts=frozenset({SUCCESS, CONSUMER_NOT_ONLINE}),
     rights=_GET_GROUP,
 )
+# The broker passes it on to the client, and answers with what that says.
+GET_CONSUMER_RUNNING_INFO: Final = Kind(
+    "GET_CONSUMER_RUNNING_INFO",
+    307,
+    ("consumerGroup", "clientId", "jstackEnable"),
+    rights=_GET_GROUP,
+)
 # 4.x does not know the request; a user without the right Cluster:Get may not ask.
 GET_ALL_MESSAGE_REQUEST_MODE: Final = Kind(
     "GET_ALL_MESSAGE_REQUEST_MODE",

@@ -1,15 +1,15 @@
 """Messages of a topic as a user names them: by queue and offset, time, tags, SQL92 and keys."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqlog_jobs.places import snapshots as place_snapshots
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position
 from mqstore.read.queues import QueueBounds
-from mqstore.read.selection import OpenStores
+from mqstore.read.selection import OpenStores, instead
 from mqstore.read.source import Snapshot
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
@@ -80,13 +80,46 @@ class MessageQuery:
         )
 
 
+def snapshots_of(
+    stores: OpenStores, topic: str | None = None, *, held: bool = False
+) -> tuple[Snapshot, ...]:
+    """Return what the queues of each broker hold: of all topics, or of one that must be known.
+
+    With ``held`` also queues whose messages cannot be read from here. Raises UnknownTopicError
+    with the nearest names.
+    """
+    take = stores.held_of if held else stores.snapshots_of
+    if topic is None:
+        return take(lambda _: True)
+    found = take(lambda name: name == topic)
+    # A topic that the broker knows, and to which nothing was ever sent, has no queue.
+    if not any(snapshot.queues for snapshot in found):
+        check_known(stores, topic)
+    return found
+
+
+def check_known(stores: OpenStores, topic: str, *, consumed: bool = False) -> None:
+    """Raise UnknownTopicError, with the nearest names, for a topic that no broker knows.
+
+    With ``consumed`` a topic is known too if a group has committed an offset in it.
+    """
+    known = stores.known_topics([topic], consumed=consumed)
+    if topic not in known:
+        raise _unknown(topic, known)
+
+
+def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
+    advice = instead("topic", topic, frozenset(known))
+    return UnknownTopicError(f"{shown(topic)}: no such topic; {advice}")
+
+
 def chosen(stores: OpenStores, query: MessageQuery, start: Position) -> list[Snapshot]:
     """Return the snapshots with those queues of the query that hold the offset of its start.
 
     Raises UnknownTopicError for a topic or a queue that no broker has, InvalidOptionError for an
     offset that none holds.
     """
-    snapshots = place_snapshots(stores, query.topic)
+    snapshots = snapshots_of(stores, query.topic)
     named = [q for one in snapshots for q in one.queues if query.queue_id in (None, q.queue_id)]
     if not named and any(snapshot.queues for snapshot in snapshots):
         ids = ", ".join(map(str, sorted({q.queue_id for one in snapshots for q in one.queues})))

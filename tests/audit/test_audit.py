@@ -1,0 +1,225 @@
+"""Audits: every message that differs is named, with what differs, and no other."""
+
+import random
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqstore.audit import differences as differing
+from mqstore.audit.differences import Difference, differences
+from mqstore.audit.digests import AuditDigests, AuditRule, default_left_out, digests_of
+from mqstore.audit.sides import audit_sides
+from mqstore.read.directory import open_origin
+from mqstore.read.source import slices_of
+from support import kernels, soak
+from support.oracle import Message, join_properties
+from support.stores import Layout, lay_out
+
+LAYOUT = Layout(commit_log_bytes=8192, queue_units=16)
+BY_OFFSET = AuditRule("offset", default_left_out("offset"))
+BY_ID = AuditRule("id", default_left_out("id"))
+CHANGES = soak.size("audited_changes", check=40, test=400, whole=100_000)
+
+
+def message(number: int, **more: str) -> Message:
+    named = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"k{number}", "TAGS": "a", "mine": "x", **more}
+    return Message(
+        topic="AB"[number % 2],
+        queue_id=number % 3,
+        body=b"body %d " % number * (number % 7),
+        properties=join_properties(named),
+        store_timestamp_ms=1_700_000_000_000 + 1000 * number,
+    )
+
+
+def audited(first: Path, second: Path, rule: AuditRule) -> list[Difference]:
+    with (
+        closing(open_origin(first).bounds()) as here,
+        closing(open_origin(second).bounds()) as there,
+    ):
+        sides = audit_sides([(here, here.snapshot())], [(there, there.snapshot())])
+        digests = sides[0].digests(rule), sides[1].digests(rule)
+        found = list(differences(sides, digests, rule))
+        # What the digests say is what the messages say.
+        assert bool(digests[0].unequal(digests[1])) == bool(found)
+        return found
+
+
+def compared(
+    folder: Path, first: Sequence[Message], second: Sequence[Message], rule: AuditRule
+) -> list[Difference]:
+    roots = [
+        lay_out(folder / name / "store", sent, LAYOUT).root
+        for name, sent in (("a", first), ("b", second))
+    ]
+    return audited(roots[0], roots[1], rule)
+
+
+ALTERATIONS = {
+    "body": lambda m: replace(m, body=m.body + b"!"),
+    "flag": lambda m: replace(m, flag=m.flag + 1),
+    "TAGS": lambda m: with_property(m, TAGS="b"),
+    "KEYS": lambda m: with_property(m, KEYS="other"),
+    "mine": lambda m: with_property(m, mine="y"),
+    "more": lambda m: with_property(m, more="1"),
+}
+
+
+def with_property(one: Message, **more: str) -> Message:
+    return replace(one, properties=join_properties({**one.properties_map, **more}))
+
+
+@pytest.mark.parametrize("rule", [BY_OFFSET, BY_ID], ids=["by offset", "by id"])
+@pytest.mark.parametrize("field", ALTERATIONS)
+def test_an_altered_message_is_named_with_its_field(
+    tmp_path: Path, field: str, rule: AuditRule
+) -> None:
+    sent = [message(n) for n in range(40)]
+    changed = [ALTERATIONS[field](m) if n == 17 else m for n, m in enumerate(sent)]
+    (found,) = compared(tmp_path, sent, changed, rule)
+
+    assert (found.kind, found.fields) == ("altered", (field,))
+    assert found.first is not None
+    assert found.second is not None
+    assert (found.first.topic, found.first.queue_id, found.first.queue_offset) == ("B", 2, 2)
+    assert found.first.stored_ms == sent[17].store_timestamp_ms
+    assert found.message_id == (f"{17:032X}" if rule.by == "id" else None)
+
+
+@pytest.mark.parametrize("name", ["MSG_REGION", "CLUSTER", "TRACE_ON", "WAIT"])
+def test_what_brokers_set_counts_by_offset_and_not_by_id(tmp_path: Path, name: str) -> None:
+    sent = [message(n) for n in range(9)]
+    changed = [with_property(m, **{name: "other"}) for m in sent]
+    assert len(compared(tmp_path, sent, changed, BY_OFFSET)) == 9
+    assert audited(tmp_path / "a" / "store", tmp_path / "b" / "store", BY_ID) == []
+    ignoring = AuditRule("offset", frozenset({name}))
+    assert audited(tmp_path / "a" / "store", tmp_path / "b" / "store", ignoring) == []
+
+
+def test_two_messages_that_changed_places_are_altered_by_offset_and_the_same_by_id(
+    tmp_path: Path,
+) -> None:
+    sent = [message(n) for n in range(30)]
+    swapped = list(sent)
+    swapped[4], swapped[10] = (
+        replace(sent[10], store_timestamp_ms=sent[4].store_timestamp_ms),
+        replace(sent[4], store_timestamp_ms=sent[10].store_timestamp_ms),
+    )
+    found = compared(tmp_path, sent, swapped, BY_OFFSET)
+    assert [one.kind for one in found] == ["altered", "altered"]
+    assert audited(tmp_path / "a" / "store", tmp_path / "b" / "store", BY_ID) == []
+
+
+def test_properties_in_another_order_are_the_same(tmp_path: Path) -> None:
+    sent = [message(n) for n in range(9)]
+    turned = [
+        replace(m, properties=join_properties(dict(reversed(m.properties_map.items()))))
+        for m in sent
+    ]
+    assert compared(tmp_path, sent, turned, BY_OFFSET) == []
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "x", "xy", "y"])), max_size=3),
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "x", "xy", "y"])), max_size=3),
+)
+def test_bytes_that_move_between_fields_are_a_difference(
+    tmp_path_factory: pytest.TempPathFactory,
+    first: list[tuple[str, str]],
+    second: list[tuple[str, str]],
+) -> None:
+    both = [{n: v for n, v in named if v} for named in (first, second)]
+    sent = [replace(message(0), properties=join_properties(named)) for named in both]
+    found = compared(tmp_path_factory.mktemp("fields"), [sent[0]], [sent[1]], BY_OFFSET)
+    assert bool(found) == (both[0] != both[1])
+
+
+def changed_at_random(
+    sent: list[Message], count: int, rng: random.Random
+) -> tuple[list[Message], dict[str, str]]:
+    """Drop, double, alter and add messages; return what is left, and each change by its id."""
+    expected: dict[str, str] = {}
+    left: list[Message] = []
+    chosen = set(rng.sample(range(len(sent)), count))
+    for number, one in enumerate(sent):
+        name = one.properties_map["UNIQ_KEY"]
+        kind = rng.choice(["missing", "doubled", "altered", "extra"]) if number in chosen else ""
+        if kind == "altered":
+            left.append(rng.choice(list(ALTERATIONS.values()))(one))
+        elif kind != "missing":
+            left.append(one)
+        if kind == "doubled":
+            left.append(one)
+        if kind == "extra":
+            name = f"E{number:031X}"
+            left.append(with_property(one, UNIQ_KEY=name))
+        if kind:
+            expected[name] = kind
+    rng.shuffle(left)
+    return left, expected
+
+
+@pytest.mark.soak
+def test_every_change_of_many_is_named_by_id_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(differing, "_MOST_IN_MEMORY", 1000)  # In many passes.
+    rng = random.Random(soak.SEED)
+    sent = [message(n) for n in range(CHANGES * 3)]
+    changed, expected = changed_at_random(sent, CHANGES, rng)
+    found = compared(tmp_path, sent, changed, BY_ID)
+
+    assert {str(one.message_id): one.kind for one in found} == expected
+    assert len(found) == len(expected)
+
+
+def test_what_expired_in_one_place_is_missing_by_offset(tmp_path: Path) -> None:
+    sent = [message(n) for n in range(200)]
+    for name in "ab":
+        lay_out(tmp_path / name / "store", sent, LAYOUT)
+    (tmp_path / "b" / "store" / "commitlog" / f"{0:020d}").unlink()
+    found = audited(tmp_path / "a" / "store", tmp_path / "b" / "store", BY_OFFSET)
+    other = audited(tmp_path / "b" / "store", tmp_path / "a" / "store", BY_OFFSET)
+
+    with closing(open_origin(tmp_path / "b" / "store").bounds()) as source:
+        held = sum(queue.high - queue.low for queue in source.snapshot().queues)
+    assert [one.kind for one in found] == ["missing"] * (200 - held)
+    assert [one.kind for one in other] == ["extra"] * (200 - held)
+    assert [replace(one.first, broker="b") for one in found if one.first] == [
+        one.second for one in other
+    ]
+
+
+@pytest.mark.parametrize("rule", [BY_OFFSET, BY_ID], ids=["by offset", "by id"])
+def test_digests_of_parts_add_up_to_those_of_the_whole(tmp_path: Path, rule: AuditRule) -> None:
+    root = lay_out(tmp_path / "store", [message(n) for n in range(900)], LAYOUT).root
+    with closing(open_origin(root).bounds()) as source:
+        pieces = slices_of(source.snapshot())
+    halves = [
+        replace(piece, start=start, end=end)
+        for piece in pieces
+        for start, end in ((piece.start, piece.start + 7), (piece.start + 7, piece.end))
+    ]
+    merged = AuditDigests()
+    for half in reversed(halves):
+        merged.merge(digests_of([half], rule, "b"))
+    whole = digests_of(pieces, rule, "b")
+
+    assert merged == whole
+    assert whole.count == 900
+    assert len(whole.buckets) > (6 if rule.by == "offset" else 100)
+
+
+@pytest.mark.skipif(bool(kernels.why_not_compiled()), reason="there is nothing to compare")
+def test_numpy_makes_the_same_digests_as_the_kernel(tmp_path: Path) -> None:
+    root = lay_out(tmp_path / "store", [message(n) for n in range(100)], LAYOUT).root
+    found = []
+    for kind in kernels.KINDS:
+        with kernels.using(kind), closing(open_origin(root).bounds()) as source:
+            found.append(digests_of(slices_of(source.snapshot()), BY_OFFSET, "b"))
+    assert found[0] == found[1]

@@ -25,7 +25,7 @@ import numpy as np
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import MappedFile
-from mqstore.files.base.store_dir import StoreDir, open_dir
+from mqstore.files.base.store_dir import StoreDir, open_dir, rocksdb_queues
 from mqstore.files.config import checkpoint, stream_groups
 from mqstore.files.copy_target import Copy, CopyTarget, workplace
 from mqstore.files.index import index_cut
@@ -39,7 +39,7 @@ from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MIN_RECORD_BYTES, RECORD_MAGICS
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.read.directory import take
+from mqstore.read.directory import open_store, take
 from mqstore.read.source import Snapshot
 
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
@@ -71,6 +71,7 @@ def copy_store(
     """
     place = open_dir(root, commit_log)  # Before a copy is begun: it may be no store.
     check_apart(os.fspath(target), [os.fspath(root), *commit_log])
+    _refuse_databases(place)
     with Copy(os.fspath(target)) as copy:
         filled = fill(copy, place)
         take(copy.root)  # Raises if the copy cannot be read.
@@ -90,13 +91,15 @@ def fill(copy: CopyTarget, place: StoreDir) -> Filled:
 
     Raises StoreLockedError if a write began or ended meanwhile, and as ``copy_store``.
     """
+    _refuse_dledger(place)
     fence = intent.CommitFence(place)
     progress = _progress(place)
     found = take(place.root, commit_log=place.commit_log)
-    _refuse(place)
-    with Store(place) as store:
+    has_queues = rocksdb_queues(place) is None
+    with open_store(place.root, place.commit_log) as store:
         end = _end(found, store)
-        _copy_queues(copy, store, end)
+        if has_queues:
+            _copy_queues(copy, store, end)
         _copy_log(copy, store.log, end)
         left_out = _copy_index(copy, store, end)
         _copy_config(copy, place, progress)
@@ -293,12 +296,15 @@ def _copy_ledger(copy: CopyTarget, place: StoreDir, *, is_hidden: bool) -> None:
                 _copy_files(copy, place, path, deep=False)
 
 
-def _refuse(store: StoreDir) -> None:
+def _refuse_dledger(store: StoreDir) -> None:
     if store.dledger:
         reason = (
             f"{store.dledger}: a DLedger log is not copied; copy the directory of a stopped broker"
         )
         raise UnsupportedStoreError(store.root, "DLEDGER", reason)
+
+
+def _refuse_databases(store: StoreDir) -> None:
     for name, kind, _ in store.folder.survey(names.CONFIG):
         path = f"{names.CONFIG}/{name}"
         if kind == "directory" and any(n == "CURRENT" for n, _, _ in store.folder.survey(path)):

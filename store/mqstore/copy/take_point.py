@@ -8,6 +8,7 @@ from typing import Final
 
 from mqstore.copy.copy_store import Filled, fill
 from mqstore.copy.point_change import PointChange
+from mqstore.copy.point_databases import databases_of, take_database
 from mqstore.copy.point_target import PointTarget
 from mqstore.errors import InvalidOptionError
 from mqstore.files.base.store_dir import StoreDir, open_dir
@@ -32,7 +33,7 @@ def take_point(
     CorruptStoreError for a damaged manifest, NoSpaceError, StoreUnavailableError, OSError. The
     repository is then as it was.
     """
-    place = open_dir(root, commit_log)
+    place = open_dir(root, commit_log, in_rocksdb=True)
     check_apart_from(backing, place)
     with PointChange(backing, makes=True) as change:
         return add_point(change, backing, place)
@@ -49,6 +50,8 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     change.begin()
     target = PointTarget(backing, number, before)
     try:
+        for path in databases_of(place):
+            take_database(target, place, path)
         filled = fill(target, place)
         target.finish()
     except BaseException:

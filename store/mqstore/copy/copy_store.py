@@ -32,6 +32,7 @@ from mqstore.files.index import index_cut
 from mqstore.files.known_sizes import NOTE
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
+from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.files.txn import intent, ledger
 from mqstore.format import names
@@ -42,6 +43,7 @@ from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRAN
 from mqstore.read.directory import open_store, take
 from mqstore.read.source import Snapshot
 
+_LISTINGS: Final = 10
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
 _BESIDE: Final = ("consumequeue_ext", "timerlog", "timerwheel")
 
@@ -144,7 +146,11 @@ def _end(found: Snapshot, store: Store) -> _End:
     for bounds in found.queues:
         if bounds.low < bounds.high:
             queue = store.queue(bounds.topic, bounds.queue_id)
-            unit = queue.read(bounds.high - 1, bounds.high)[0]
+            try:
+                units = queue.read(bounds.high - 1, bounds.high)
+            except FileNotFoundError:  # All of it expired meanwhile.
+                continue
+            unit = units[0]
             if int(unit["physical_offset"]) > last:
                 last = int(unit["physical_offset"])
                 end = last + int(unit["size"])
@@ -173,15 +179,28 @@ def _is_without_unit(head: np.void, physical_offset: int) -> bool:
 def _copy_queues(copy: CopyTarget, store: Store, end: _End) -> None:
     copy.make_directory(names.CONSUME_QUEUE)
     # Listed again: a queue may have been made between the first look and the last.
-    for queue in (store.queue(*name) for name in store.queues):
-        files = queue.files.files
-        low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
-        cut = queue.first_behind(low, high, end.physical_offset) * UNIT.itemsize
-        for number, file in enumerate(files):
+    for name in store.queues:
+        queue, listed = store.queue(*name), 1
+        while True:
+            try:
+                cut = _queue_cut(queue, end)
+            except FileNotFoundError:  # Its oldest file expired since it was listed.
+                if listed == _LISTINGS:
+                    raise
+                queue, listed = Store(store.place).queue(*name), listed + 1
+            else:
+                break
+        for number, file in enumerate(queue.files.files):
             if file.start >= cut and (number or not file.start):
                 break  # Nothing of it is before the end; a first one still tells of what expired.
             with suppress(FileNotFoundError):  # Expired meanwhile, as it may at the low end.
                 _copy_mapped(copy, file, f"{queue.path}/{file.path}", cut)
+
+
+def _queue_cut(queue: Units, end: _End) -> int:
+    """Return the byte of a queue behind the unit of the last record before the end."""
+    low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
+    return queue.first_behind(low, high, end.physical_offset) * UNIT.itemsize
 
 
 def _copy_log(copy: CopyTarget, log: CommitLog, end: _End) -> None:

@@ -107,9 +107,8 @@ def _of_all(side: Side, rows: int) -> Side:
 
 
 def _slices(root: Path, shape: Shape) -> list[QueueSlice]:
-    log = (str(root / "commitlog"),)
     return [
-        QueueSlice(StoreOrigin(str(root), log), "b", TOPIC, queue, 0, shape.each)
+        QueueSlice(StoreOrigin.at(root), "b", TOPIC, queue, 0, shape.each)
         for queue in range(shape.queues)
     ]
 
@@ -149,11 +148,7 @@ def _check(root: Path, shape: Shape, few: int) -> None:
         "properties",
         "msgId",
     )
-    slices = [
-        QueueSlice(
-            StoreOrigin(str(root), (str(root / "commitlog"),)), "b", TOPIC, 0, 0, min(few, 500)
-        )
-    ]
+    slices = [QueueSlice(StoreOrigin.at(root), "b", TOPIC, 0, 0, min(few, 500))]
     ours = pa.Table.from_batches(scan(slices, ScanSettings(columns=columns))).to_pylist()
     theirs = naive.messages(root, TOPIC, 0, min(few, 500))
     for row, other in zip(ours, theirs, strict=True):

@@ -116,9 +116,8 @@ def _batches(
     kind: str, root: Path, shape: Shape, settings: ScanSettings, each: int
 ) -> Iterator[pa.RecordBatch]:
     os.environ[VARIABLE] = kind
-    log = (str(root / "commitlog"),)
     slices = [
-        QueueSlice(StoreOrigin(str(root), log), "b", topic_name(0), queue, 0, each)
+        QueueSlice(StoreOrigin.at(root), "b", topic_name(0), queue, 0, each)
         for queue in range(shape.queues)
     ]
     return scan(slices, settings)

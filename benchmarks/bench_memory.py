@@ -49,8 +49,7 @@ def main(count: int) -> None:
 
 
 def _read(root: Path, rows: int) -> None:
-    log = (str(root / "commitlog"),)
-    slices = [QueueSlice(StoreOrigin(str(root), log), "b", topic_name(0), 0, 0, rows)]
+    slices = [QueueSlice(StoreOrigin.at(root), "b", topic_name(0), 0, 0, rows)]
     found = scan(slices, ScanSettings(columns=PROFILES["full"]))
     assert sum(batch.num_rows for batch in found) == rows
 

@@ -106,7 +106,7 @@ class _Steps:
         self._manifest = stage(self._job, self._batches, partition=0, attempt=0)
 
     def _read(self) -> None:
-        origin = StoreOrigin(str(self._root), (str(self._root / "commitlog"),))
+        origin = StoreOrigin.at(self._root)
         each = self._count // QUEUES
         slices = [QueueSlice(origin, "b", "BENCH", queue, 0, each) for queue in range(QUEUES)]
         settings = ScanSettings(PROFILES["full"], merged=True)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.face_tables import column_table, face_table, face_targets
 from benchmarks.headline import headline
 from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
 from benchmarks.log_tables import log_table, log_targets, objects_table, parts_table
@@ -54,6 +55,8 @@ def details(lines: Lines) -> str:
         ("Backlog, plan, commit", _others(lines)),
         ("Logs without queues: GiB/s, and seconds of a plan", log_table(lines)),
         ("Object stores", objects_table(lines)),
+        ("Python without Spark: thousands of messages a second", face_table(lines)),
+        ("Python without Spark: the price of a column", column_table(lines)),
         ("Memory beyond imports, MiB", _memory(lines)),
         ("Streams", _stream(lines)),
         ("Clusters: thousands of messages a second", _live(lines)),
@@ -104,6 +107,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         + _live_targets(lines)
         + _send_targets(lines)
         + log_targets(lines)
+        + face_targets(lines)
     )
 
 

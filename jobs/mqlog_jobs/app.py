@@ -18,7 +18,6 @@ from typer.core import TyperCommand, TyperGroup
 from mqlog_jobs.arrow import import_without_pandas
 from mqlog_jobs.exit_codes import STANDARD_OUTPUT
 from mqlog_jobs.option_flags import FLAGS
-from mqstore import __version__
 from mqstore.errors import InvalidOptionError, StoreError, printable
 
 # The parts of the help's list of commands.
@@ -200,9 +199,9 @@ def command(panel: str, *examples: str) -> Callable[[_Function], _Function]:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from mqstore.native.registry import kernels_in_use  # noqa: PLC0415 - for this option only
+        from mqlog_jobs.version import version_line  # noqa: PLC0415 - for this option only
 
-        sys.stdout.write(f"mqlog {__version__}, kernels: {kernels_in_use()}\n")
+        sys.stdout.write(version_line())
         raise typer.Exit
 
 

@@ -25,6 +25,11 @@ def main() -> None:
 
 
 def _command() -> object:
+    if sys.argv[1:] == ["--version"]:  # Alone on a line, it needs no parser of lines.
+        from mqlog_jobs.version import version_line
+
+        sys.stdout.write(version_line())
+        return 0
     try:
         from mqlog_jobs.maintenance import app
 

@@ -223,7 +223,7 @@ def _lookup() -> Iterator[Diagnosis]:
 def _modules(interpreter: str) -> tuple[list[int], dict[str, str | None]]:
     """Return the interpreter's version, and its modules with the error of the import, or None.
 
-    The modules are those in which Spark would look, and those that the source needs.
+    Spark would look into these modules, or the source needs them.
     """
     try:
         done = subprocess.run(

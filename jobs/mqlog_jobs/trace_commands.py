@@ -83,6 +83,14 @@ def why(
             "commit every five seconds.",
         ),
     ] = None,
+    reserved: Annotated[
+        str | None,
+        typer.Option(
+            "--file-reserved-time",
+            metavar="TIME",
+            help="The broker's fileReservedTime, 72h: a store does not have it, a cluster says it.",
+        ),
+    ] = None,
     system: SystemGroups = False,
 ) -> None:
     """Say why consumer groups are behind, with the numbers that show it; nothing if none does."""
@@ -95,5 +103,6 @@ def why(
         "groups": groups,
         "subscriptions": json.dumps(expressions) if expressions else None,
         "lookAgain": look_again,
+        "fileReservedTime": reserved,
     }
     show_verdicts(named, form, options, system=system)

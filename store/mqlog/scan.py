@@ -28,7 +28,7 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
 
     The ends of its queues are pinned at its first use: ``count``, two reads and the scans that
     ``select`` makes of it see the same messages. Rows come queue by queue in the order of their
-    offsets; the order between queues is that in which they lie in the store.
+    offsets; between queues it is the order of the store.
 
     It is an Arrow dataset, so an engine asks it for the columns that a query names, and for no
     others: ``duckdb.sql("SELECT tags, count(*) FROM scan GROUP BY 1")`` reads no body. Memory is

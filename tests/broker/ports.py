@@ -22,8 +22,8 @@ def free_ports(*distances: int) -> int:
 
     A server binds its ports seconds after this look. Until then they belong to this process by the
     names of abstract sockets, which only one process can bind; so two processes that run these
-    tests at once get different ports. The range lies below the one from which the system takes
-    ports for outgoing connections. Raises NoPortError.
+    tests at once get different ports. The range lies below the
+    system's own range for outgoing connections. Raises NoPortError.
     """
     for port in random.sample(range(FIRST, LAST), TRIES):
         with ExitStack() as taken:

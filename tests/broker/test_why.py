@@ -93,11 +93,17 @@ def test_faults_of_real_groups_have_their_verdicts_and_a_group_that_works_has_no
             wait_until_consumed(place, "CG_WORKS")
             assert table(place, "verdicts", groups="CG_WORKS") == []
             assert table(place, "verdicts", groups="CG_WORKS", lookAgain="1s") == []
+            broker.mqadmin(
+                "updateBrokerConfig", "-n", cluster.name_server, "-b", broker.address,
+                "-k", "fileReservedTime", "-v", "1",
+            )  # fmt: skip
+            lost = wait_for_words(place, "CG_AWAY", ["NO_MEMBERS", *["EXPIRING"] * queues])
         finally:
             broker.leave()
         broker.stop()
-    assert away["numbers"] != "", away["evidence"]
     assert json.loads(away["numbers"]) == {"consumers": 0, "lagMatching": 120 - queues}
+    left_ms = json.loads(lost[1]["numbers"])["leftMs"]
+    assert 3_600_000 - SECONDS * 10_000 < left_ms < 3_600_000
     assert json.loads(mix["numbers"]) == {"members": 2, "expressions": 2}
     assert " take TagA; " in mix["evidence"]
     assert " take TagA || TagB:" in mix["evidence"]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 def test_spark_reads_a_store_in_rocksdb_as_one_in_files(
     spark: SparkSession, golden_550: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of the units are not flushed: each task takes those from what the driver walked."""
+    """Half of the units are not flushed: tasks take them from the driver's walk."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = tmp_path / "rocketmq-5.5.0" / "store"
     shutil.copytree(golden_550, root)

@@ -1,8 +1,8 @@
 """The stores that mutants are made of, and what each of them holds.
 
 Small ones that `stores.lay_out` makes, one that was written by mqlog itself, and the two golden
-ones. A base knows where each message lies, so that a mutant's messages can be told apart into
-those whose bytes were touched and those that must still be read as they were.
+ones. A base knows where each message lies, so that of a mutant the touched messages are known:
+all others must still be read as they were.
 """
 
 import random

@@ -1,11 +1,13 @@
 """Stores, ledgers and checkpoints of each release are read by this mqlog."""
 
+import json
 import tarfile
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+import mqlog
 import mqstore
 from kept import left_behind
 from mqstore.check import check
@@ -34,6 +36,19 @@ def test_something_is_kept_of_this_version() -> None:
 def test_the_stores_of_a_release_break_no_rule(left: Path) -> None:
     for root in (left / left_behind.SOURCE, left / left_behind.TARGET):
         assert [found for found in check(root) if found.severity == "error"] == []
+
+
+def test_what_a_release_left_is_read_and_followed_without_spark(left: Path) -> None:
+    source = mqlog.open(left / left_behind.SOURCE)
+    target = mqlog.open(left / left_behind.TARGET)
+    offsets = (left / left_behind.CHECKPOINT / "offsets" / "0").read_text(encoding="utf-8")
+    position = json.loads(offsets.splitlines()[-1])
+
+    assert source.scan().count() == target.scan().count() == 2 * left_behind.ROWS
+    assert list(source.follow(position=position, timeout=0)) == []
+    mqlog.write(source.scan(), left / left_behind.SOURCE)
+    batches = [batch.num_rows for batch, _ in source.follow(position=position, timeout=0)]
+    assert sum(batches) == 2 * left_behind.ROWS
 
 
 @pytest.mark.spark

@@ -13,6 +13,7 @@ from live.conftest import PATIENT, QUICK
 from live.loopback import FakeCluster, json_answer
 from live.proxied import FakeProxy
 from live.real import slices
+from mqstore.backlog import BacklogRequest, plan_all
 from mqstore.check.cluster import examine_cluster
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
 from mqstore.live.origin.bounds import bounds, first_at, weigh
@@ -382,6 +383,18 @@ def test_named_groups_have_their_offsets_and_their_retry_topics(proxy: FakeProxy
         assert source.config.topics()[TOPIC].read_queue_nums == 2
         with pytest.raises(NotServedError, match="GET_ALL_DELAY_OFFSET"):
             source.config.delay_offsets()
+
+
+def test_a_backlog_of_named_groups_asks_for_nothing_that_a_proxy_does_not_serve(
+    proxy: FakeProxy,
+) -> None:
+    proxy.fill(TOPIC, 50)
+    proxy.committed = {(TOPIC, "G", 0): 20}
+    finder = ClusterBrokers(settings_of(proxy), (TOPIC,), ("G",))
+    with closing(finder), closing(finder.source(*finder.brokers())) as source:
+        items = plan_all([source], [source.held()], BacklogRequest("G"))
+    first = items[0]
+    assert (first.queue_id, first.high - first.consumed, first.mode) == (0, 30, "PULL")
 
 
 def test_a_group_that_nothing_is_known_of_is_unknown(proxy: FakeProxy) -> None:

@@ -1,6 +1,8 @@
 """Verdicts about groups of stores that were laid out with a fault, and of stores without one."""
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +124,22 @@ def test_two_looks_at_a_store_that_nobody_writes_show_nothing_new(store: MakeSto
 def test_golden_groups_have_no_verdict(version: str, request: pytest.FixtureRequest) -> None:
     root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
     assert words(root) == []
+
+
+def test_a_store_s_files_and_the_broker_s_setting_say_when_messages_will_be_deleted(
+    store: MakeStore,
+) -> None:
+    messages = [message(n, body=bytes(900)) for n in range(8)]
+    committed = {("T", "g"): {0: 1}, ("T", "last"): {0: 7}}
+    root = store(messages, Layout(commit_log_bytes=2048, group_offsets=committed)).root
+    files = sorted((root / "commitlog").iterdir())
+    now = time.time()
+    for file in files:
+        os.utime(file, (now, now - 5 * 3600))
+    assert words(root) == []  # A store does not say how long its broker keeps files.
+    assert words(root, fileReservedTime="72h") == []
+    # The last file is never deleted.
+    assert words(root, fileReservedTime="6h") == [("EXPIRING", "T", 0)]
+    (row,) = read(root, fileReservedTime="6h")
+    assert row["group"] == "g"
+    assert abs(json.loads(row["numbers"])["deletedFromMs"] / 1000 - (now + 3600)) < 1

@@ -256,3 +256,19 @@ def test_a_member_that_does_not_subscribe_to_a_topic_of_others_is_told() -> None
     without = GroupMember("c2", {"U": FilterExpression("TAG", "*")}, False, {})
     words = [(v.word, v.topic) for v in verdicts(group(members=(member("c1", "*"), without)))]
     assert words == [("INCONSISTENT_SUBSCRIPTION", "T"), ("INCONSISTENT_SUBSCRIPTION", "U")]
+
+
+def test_retention_that_will_delete_what_waits_within_a_day_is_told() -> None:
+    soon = behind(deleted_from_ms=NOW + 3 * 60 * MINUTE)
+    found = only(group(soon))
+    assert (found.word, found.queue_id) == ("EXPIRING", 0)
+    assert found.evidence == (
+        "retention may delete the message at 600 from 2027-01-15 11:00:00Z on, in 3 h; 400 "
+        "messages wait, the first for 10 min"
+    )
+    assert found.numbers["leftMs"] == 3 * 60 * MINUTE
+    assert only(group(replace(soon, deleted_from_ms=NOW - 1))).numbers["leftMs"] == 0
+    assert verdicts(group(replace(soon, deleted_from_ms=NOW + 24 * 60 * MINUTE))) == []
+    # What nobody waits for may go, and what has just come is not late.
+    assert verdicts(group(replace(soon, matching=0))) == []
+    assert verdicts(group(behind(wait=100, deleted_from_ms=NOW))) == []

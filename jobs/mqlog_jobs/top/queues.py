@@ -23,7 +23,7 @@ class QueueFlow:
     """A queue, for a group if it is of one; rates are messages a second, None of a first look.
 
     [low, high) is held; ``lag``, ``consumed`` and ``status`` are None of a queue without a group,
-    ``consumer_offset`` also of one in which the group never committed an offset.
+    ``consumer_offset`` also where the group never committed an offset.
     """
 
     place: QueuePlace

@@ -39,7 +39,7 @@ from mqstore.errors import (
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
 from mqstore.format.arrays import Span
 from mqstore.options.grammar import Sql92
-from mqstore.pop.look import pop_state
+from mqstore.pop.look import offsets_and_bounds, pop_state
 from mqstore.pop.state import PULL, PopState
 from mqstore.read.broker_state import BrokerState, ConnectedGroup, note_left_out
 from mqstore.read.capabilities import unreadable
@@ -147,11 +147,13 @@ class _Broker:
     @classmethod
     def of(cls, source: BoundsSource, snapshot: Snapshot, request: BacklogRequest) -> "_Broker":
         config, chosen = source.config, group_test(request.groups)
+        topics = config.topics()
+        committed, snapshot = offsets_and_bounds(source, snapshot)
         bounds: defaultdict[str, dict[int, Span]] = defaultdict(dict)
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
-        topics, committed = config.topics(), config.consumer_offsets()
-        pops = pop_state(source, snapshot, chosen, config.pop_facts(), request.groups)
+        facts = config.pop_facts()
+        pops = pop_state(source, snapshot, chosen, facts, committed, request.groups)
         named = {group for _, group in (*committed, *pops.modes)} | set(request.subscriptions)
         groups = sorted(filter(chosen, named))
         hidden: dict[str, StoreError] = {}

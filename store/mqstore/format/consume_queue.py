@@ -16,8 +16,8 @@ or below EXT_ADDRESS_MAX is no hash but an address: see format.consume_queue_ext
 Between units of messages there may be gap units (size GAP_SIZE), for queue offsets whose records
 were lost. Only mqlog salvage writes them. One names the last byte of a CommitLog file and a size
 that reaches beyond it: a broker finds no record there and goes on with the units of the next
-CommitLog files, in one of which the next record of the queue must be. Consumers get the messages
-before and behind, and nothing else.
+CommitLog files, which hold the next record of the queue. Consumers get the messages before and
+behind, and nothing else.
 
 Reference: org.apache.rocketmq.store.ConsumeQueue (CQ_STORE_UNIT_SIZE, fillPreBlank),
 ConsumeQueueExt#isExtAddr; DefaultMessageStore#getMessage (rollNextFile) for gap units.

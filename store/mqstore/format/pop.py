@@ -18,8 +18,9 @@ PopMessageProcessor#genCkUniqueId.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from mqstore.format.names import MAX_QUEUE_ID, RETRY_PREFIX, is_topic
@@ -123,14 +124,34 @@ def retry_topics(group: str, topic: str) -> tuple[str, str]:
 
 def parse_checkpoint(body: bytes) -> Checkpoint | None:
     """Return the checkpoint of a body; None if no broker wrote it."""
-    fields = _fields(body)
-    key = None if fields is None else _key(fields)
-    if fields is None or key is None:
+    return checkpoint_of(_value(body))
+
+
+def parse_acks(body: bytes) -> Acks | None:
+    """Return the acknowledgements of the body of an ``ack`` or a ``bAck``; None as above."""
+    return acks_of(_value(body))
+
+
+def parse_values(bodies: Sequence[bytes]) -> list[Any]:
+    """Return the JSON value of each body, None for one that is none: all at once, if all are."""
+    if all(0 < len(body) <= MAX_POP_BODY_BYTES for body in bodies):
+        try:
+            found = json.loads(b"[%s]" % b",".join(bodies))
+        except (ValueError, RecursionError):
+            found = []
+        # A body that is several values, or a part of one, gives another number, or an error.
+        if len(found) == len(bodies):
+            return list(found)
+    return [_value(body) for body in bodies]
+
+
+def checkpoint_of(fields: object) -> Checkpoint | None:
+    """Return the checkpoint that a JSON value is; None if no broker wrote it."""
+    key = _key(fields) if isinstance(fields, dict) else None
+    if not isinstance(fields, dict) or key is None:
         return None
-    invisible, count = (
-        _below(fields.get("it"), _BEYOND),
-        _below(fields.get("n"), MAX_POP_MESSAGES + 1),
-    )
+    invisible = _below(fields.get("it"), _BEYOND)
+    count = _below(fields.get("n"), MAX_POP_MESSAGES + 1)
     if invisible is None or count is None or key.pop_ms + invisible >= _BEYOND:
         return None
     differences = fields.get("d")
@@ -140,25 +161,26 @@ def parse_checkpoint(body: bytes) -> Checkpoint | None:
     return Checkpoint(key, invisible, places[:count])
 
 
-def parse_acks(body: bytes) -> Acks | None:
-    """Return the acknowledgements of the body of an ``ack`` or a ``bAck``; None as above."""
-    fields = _fields(body)
-    key = None if fields is None else _key(fields)
-    if fields is None or key is None:
+def acks_of(fields: object) -> Acks | None:
+    """Return the acknowledgements that a JSON value is; None if no broker wrote it."""
+    key = _key(fields) if isinstance(fields, dict) else None
+    if not isinstance(fields, dict) or key is None:
         return None
     several = fields.get("aol")
     places = _places([_of(fields, "ao")] if several is None else several, 0)
     return None if places is None else Acks(key, places)
 
 
-def _fields(body: bytes) -> dict[str, Any] | None:
+def _value(body: bytes) -> Any:
     if len(body) > MAX_POP_BODY_BYTES:
         return None
     try:
-        found = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+
+
+_is_topic: Final = lru_cache(maxsize=65_536)(is_topic)
 
 
 def _key(fields: dict[str, Any]) -> PopKey | None:
@@ -169,7 +191,7 @@ def _key(fields: dict[str, Any]) -> PopKey | None:
         return None
     if queue_id is None or start is None or pop_ms is None:
         return None
-    if not is_topic(topic) or not is_topic(group):
+    if not _is_topic(topic) or not _is_topic(group):
         return None
     name = broker.strip() if isinstance(broker, str) else ""
     return PopKey(topic, group, queue_id, start, pop_ms, name)

@@ -58,12 +58,13 @@ class CheckpointLog:
         name = key.topic, key.group, key.queue_id
         queue = self._queues.setdefault(name, len(self._queues))
         hashed, itself = self._hash(key), self._identity(found)
-        for place in found.queue_offsets:
-            row = (itself, hashed, queue, place)
-            for column, value in zip(self._columns.values(), row, strict=True):
-                column.append(value)
-            self._times["pop"].append(key.pop_ms)
-            self._times["visible"].append(key.pop_ms + found.invisible_ms)
+        count = len(found.queue_offsets)
+        self._columns["cell"].extend([itself] * count)
+        self._columns["key"].extend([hashed] * count)
+        self._columns["queue"].extend([queue] * count)
+        self._columns["place"].extend(found.queue_offsets)
+        self._times["pop"].extend([key.pop_ms] * count)
+        self._times["visible"].extend([key.pop_ms + found.invisible_ms] * count)
         self._check_room()
 
     def add_acks(self, found: Acks) -> None:

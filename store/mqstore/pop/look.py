@@ -9,7 +9,8 @@ Offsets are written every five seconds. Where the log goes on behind them, a mes
 over may have been revived since: its copy in the retry topic tells.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
@@ -29,8 +30,9 @@ from mqstore.format.pop import (
     REVIVE_GROUP,
     REVIVE_PREFIX,
     KvPops,
-    parse_acks,
-    parse_checkpoint,
+    acks_of,
+    checkpoint_of,
+    parse_values,
     retry_topics,
 )
 from mqstore.pop.checkpoints import CheckpointLog, OpenOffsets
@@ -69,9 +71,10 @@ class _PopLook:
         if newest is None:
             return
         delivered = self.source.timers_delivered_ms()
-        since = (min(delivered, newest) if delivered else newest - MOST_TIMER_MS) - SLACK_MS
+        oldest = min(delivered or newest, newest) - SLACK_MS - MOST_TIMER_MS
+        since = oldest + MOST_TIMER_MS if delivered else oldest
         # What the broker delivers meanwhile is found twice, not missed.
-        self._read_timers(timers, since)
+        self._read_timers(timers, oldest, since)
         self._read_revived(revived, since, committed)
 
     def _queues(self, topics: Callable[[str], bool]) -> list[QueueBounds]:
@@ -87,8 +90,9 @@ class _PopLook:
                 times = [] if units is None else records.store_timestamps(units).tolist()
                 yield from (time for time in times if time != NO_TIMESTAMP)
 
-    def _read_timers(self, queues: Sequence[QueueBounds], since_ms: int) -> None:
-        starts = self.source.first_at(queues, [since_ms - MOST_TIMER_MS] * len(queues))
+    def _read_timers(self, queues: Sequence[QueueBounds], oldest_ms: int, since_ms: int) -> None:
+        """Read what was stored since ``oldest_ms``; keep what is due since ``since_ms``."""
+        starts = self.source.first_at(queues, [oldest_ms] * len(queues))
         ranges = [(q, start, q.high) for q, start in zip(queues, starts, strict=True)]
         for batch in self._scanned(ranges):
             real = pc.map_lookup(batch["properties"], pa.scalar(properties.REAL_TOPIC), "last")
@@ -134,18 +138,47 @@ class _PopLook:
                 self.named.add((topic, group))
 
     def _note(self, batch: pa.RecordBatch, *, is_done: bool = False) -> None:
-        tags, bodies = batch["tags"].to_pylist(), batch["body"]
-        for tag, body in zip(tags, bodies, strict=True):
+        add = self.log.add_done if is_done else self.log.add
+        values = parse_values([body or b"" for body in batch["body"].to_pylist()])
+        for tag, value in zip(batch["tags"].to_pylist(), values, strict=True):
             if tag == CHECKPOINT_TAG:
-                found = parse_checkpoint(body.as_py() or b"")
-                if found is None or not self.groups(found.key.group):
-                    continue
-                self.named.add((found.key.topic, found.key.group))
-                (self.log.add_done if is_done else self.log.add)(found)
+                found = checkpoint_of(value)
+                if found is not None and self.groups(found.key.group):
+                    self.named.add((found.key.topic, found.key.group))
+                    add(found)
             else:
-                acks = parse_acks(body.as_py() or b"")
+                acks = acks_of(value)
                 if acks is not None and self.groups(acks.key.group):
                     self.log.add_acks(acks)
+
+
+def offsets_and_bounds(source: BoundsSource, snapshot: Snapshot) -> tuple[GroupOffsets, Snapshot]:
+    """Return what groups committed, and a snapshot that is not older where groups pop.
+
+    Else a message that is popped, or revived, in between would be nowhere.
+    """
+    committed = source.config.consumer_offsets()
+    if not any(_is_of_pops(queue.topic) and queue.high for queue in snapshot.queues):
+        return committed, snapshot
+    return committed, source.held(lambda _: True, strict=False)
+
+
+def snapshot_of_pops(source: BoundsSource, topics: Container[str]) -> Snapshot | None:
+    """Return a snapshot of topics, of all retry topics and of what POP is told by.
+
+    None of a broker where nobody can pop: of 4.x, or behind a proxy.
+    """
+    if not any(map(_is_of_pops, source.topics())):
+        return None
+
+    def is_wanted(topic: str) -> bool:
+        return topic in topics or topic.startswith(RETRY_PREFIX) or _is_of_pops(topic)
+
+    return source.snapshot(is_wanted, strict=False)
+
+
+def _is_of_pops(topic: str) -> bool:
+    return topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
 
 
 def pop_state(
@@ -153,16 +186,18 @@ def pop_state(
     snapshot: Snapshot,
     groups: _GroupTest,
     facts: PopFacts,
+    committed: GroupOffsets,
     option: str | None = None,
 ) -> PopState:
     """Return the state of the POP groups of one broker that pass ``groups``.
 
-    ``snapshot`` is of all topics of ``source``. ``option`` is the text that chose the groups, for
+    ``snapshot`` is of all topics of ``source``, and not older than ``committed``, what its groups
+    committed. ``option`` is the text that chose the groups, for
     the InvalidOptionError where more messages are open than memory is for. Also raises what a
     scan raises.
     """
     config = source.config
-    committed = config.consumer_offsets()
+    with_kv = facts.kv is None or facts.kv.pairs
     look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option), set())
     look.read(committed)
     opened = look.log.open_offsets()
@@ -172,7 +207,7 @@ def pop_state(
             opened=opened,
             named=frozenset(look.named),
             committed=committed,
-            pulled=config.pull_offsets(),
+            pulled=config.pull_offsets() if with_kv else {},
             order_info=_chosen(facts.order_info or {}, groups),
             modes=frozenset(pair for pair in facts.modes if groups(pair[1])),
             kv=None if facts.kv is None else _chosen_entries(facts.kv, groups),
@@ -203,18 +238,20 @@ def _without_revived(
     late = opened.visible_ms < as_of_ms
     if not late.any():
         return opened
-    bounds = {(q.topic, q.queue_id): q for q in snapshot.queues}
+    queues: defaultdict[str, dict[int, QueueBounds]] = defaultdict(dict)
+    for held in snapshot.queues:
+        queues[held.topic][held.queue_id] = held
     kept = np.ones(len(opened.queue), np.bool_)
+    edges = np.searchsorted(opened.queue, np.arange(len(opened.names) + 1))
     for number in np.unique(opened.queue[late]).tolist():
         topic, group, queue_id = opened.names[number]
-        own = bounds.get((topic, queue_id))
-        rows = np.flatnonzero(late & (opened.queue == number))
         retries = (topic,) if topic.startswith(RETRY_PREFIX) else retry_topics(group, topic)
-        copies = [q for q in snapshot.queues if q.topic in retries and q.low < q.high]
+        copies = [q for name in retries if name in queues for q in queues[name].values()]
+        own = queues[topic].get(queue_id) if topic in queues else None
         if own is None or not copies:
             continue
-        since = int(opened.visible_ms[rows].min())
-        stored = _copies(source, snapshot, copies, since)
+        rows = edges[number] + np.flatnonzero(late[edges[number] : edges[number + 1]])
+        stored = _copies(source, snapshot, copies, int(opened.visible_ms[rows].min()))
         if not stored:
             continue
         for place, key in _keys(snapshot, own, opened.queue_offsets[rows]):

@@ -74,6 +74,11 @@ class PopQueue:
     is_live: bool = False
     status: str = ""
 
+    @property
+    def first(self) -> int:
+        """The first message that is not acknowledged, or would be the first."""
+        return int(self.queue_offsets[0]) if len(self.queue_offsets) else self.next
+
     def standing(self, low: int, high: int, as_of_ms: int) -> "PopStanding":
         """Return the numbers of a queue that holds [low, high); epoch ms."""
         begin = min(max(self.next, low), high)
@@ -82,6 +87,10 @@ class PopQueue:
             return PopStanding(
                 begin, high - begin, None, None, None, expired, _NOTHING, self.status
             )
+        if not len(self.queue_offsets):
+            again = None if self.is_live else begin - min(max(self.committed or 0, low), begin)
+            expired = max(low - self.next, 0)
+            return PopStanding(begin, high - begin, 0, 0, again, expired, _NOTHING, self.status)
         held = (self.queue_offsets >= low) & (self.queue_offsets < begin)
         open_, late = self.queue_offsets[held], self.visible_ms[held] < as_of_ms
         due = int(np.count_nonzero(late))

@@ -115,6 +115,24 @@ class ShowsMembers(Protocol):
         """Return the members of a group that are connected; None if that cannot be known."""
 
 
+@runtime_checkable
+class DeletesFiles(Protocol):
+    """A BoundsSource that can tell when its broker deletes messages. Not every one can."""
+
+    def kept_ms(self) -> int | None:
+        """Return how long the broker keeps a file after its last message; None: not known."""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the files themselves can be looked at."""
+
+    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
+        """Return when the CommitLog file with a message was last written (epoch ms).
+
+        None if that is not known, and for the last file, which a broker never deletes.
+        """
+
+
 class BrokerFinder(Protocol):
     """A place with several brokers, which come and go: a cluster. ``close`` it."""
 

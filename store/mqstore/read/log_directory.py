@@ -47,7 +47,7 @@ class LogOrigin(StoreOrigin):
     """A store read by its CommitLog. ``cache`` is the directory for what a walk found.
 
     As the driver saw them: ``known`` are the keys of growing log files, ``low`` is the physical
-    offset at which the log began, ``damages`` are those at which damages of the log start. They
+    offset where the log began, ``damages`` are the physical offsets where its damages start. They
     say nothing of what the origin is.
     """
 

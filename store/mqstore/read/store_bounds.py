@@ -4,8 +4,10 @@ Reference: DefaultMessageStore#getOffsetInQueueByTime, ConsumeQueue#getOffsetInQ
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 
@@ -82,6 +84,25 @@ class StoreBounds:
     def broker(self, snapshot: Snapshot) -> BrokerFacts:
         """Return the root and the CommitLog's bounds."""
         return BrokerFacts(self.origin.root, None, snapshot.low, snapshot.high)
+
+    def kept_ms(self) -> int | None:
+        """Return None: fileReservedTime is a broker's setting, and not in its store."""
+
+    @property
+    def has_files(self) -> bool:
+        """True."""
+        return True
+
+    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
+        """Return what the file system says of the file."""
+        with closing(self.origin.records()) as source:
+            units = source.at(queue, [queue_offset])
+            if units is None or not len(units.physical_offsets):
+                return None
+        file = self.store.log.files.find(int(units.physical_offsets[0]))
+        if file is None or file.end >= self.store.log.high:
+            return None
+        return Path(file.name).stat().st_mtime_ns // 1_000_000
 
     def timers_delivered_ms(self) -> int:
         """Return what config/timercheck says."""

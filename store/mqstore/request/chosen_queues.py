@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mqstore.backlog.request import named_groups
-from mqstore.errors import DataLossError, InvalidOptionError
+from mqstore.errors import DataLossError, InvalidOptionError, shown
 from mqstore.format.arrays import TopicQueue
 from mqstore.options import grammar
+from mqstore.pop.look import pop_state, snapshot_of_pops
 from mqstore.read.log_directory import BY_LOG_WORD
 from mqstore.read.offsets import (
     At,
@@ -36,6 +37,11 @@ from mqstore.request.places import open_all
 from mqstore.request.read_options import FROM_EARLIEST, QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)
+_NAMED_TOPICS: Final = 5
+_OF_POPS: Final = (
+    "group %s pops %s: the read starts at the first message that it has not acknowledged, and "
+    "acknowledged ones follow; table=unacknowledged has the others alone"
+)
 
 _MISSING_PATH: Final = (
     "a read needs the path of a store: load('/data/broker-a/store'), or of a cluster: "
@@ -214,10 +220,38 @@ def _chosen(
         chosen = zip(stores.sources, snapshots, strict=True)
         return [_ChosenQueues(options, source, snapshot, None) for source, snapshot in chosen]
     groups = stores.committed(options.starting_group)
+    pairs = zip(stores.sources, groups, strict=True)
+    groups = [_unacknowledged(source, options.starting_group, group) for source, group in pairs]
     if takes_topics_of_group(options):
         snapshots = list(map(_of_topics, snapshots, groups))
     chosen_of_group = zip(stores.sources, snapshots, groups, strict=True)
     return [_ChosenQueues(options, *one) for one in chosen_of_group]
+
+
+def _unacknowledged(
+    source: BoundsSource, group: str, committed: Mapping[TopicQueue, int]
+) -> dict[TopicQueue, int]:
+    """Return where a group starts: as it committed, or at its first message not acknowledged.
+
+    The latter in queues that it pops; the offsets that it committed there lie behind it.
+    """
+    facts, by_group = source.config.pop_facts(), source.config.consumer_offsets()
+    snapshot = snapshot_of_pops(source, {topic for topic, _ in committed})
+    if snapshot is None:
+        return dict(committed)
+    state = pop_state(source, snapshot, lambda name: name == group, facts, by_group, group)
+    starts = dict(committed)
+    popped = []
+    for queue in snapshot.queues:
+        found = state.queue(queue.topic, group, queue.queue_id)
+        name = queue.topic, queue.queue_id
+        if found is not None and (name in committed or len(found.queue_offsets)):
+            starts[name] = found.first
+            popped.append(queue.topic)
+    if popped:
+        named = ", ".join(map(shown, sorted(set(popped))[:_NAMED_TOPICS]))
+        _LOG.warning(_OF_POPS, shown(group), named)
+    return starts
 
 
 def _of_topics(snapshot: Snapshot, group: Mapping[TopicQueue, int]) -> Snapshot:

@@ -26,7 +26,7 @@ MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
 _OF_TABLES: Final = frozenset({
     "groups", "subscriptions", "lagMode", "byTag", "traceTopic", "interval", "byQueue",
-    "lookAgain",
+    "lookAgain", "fileReservedTime",
 })  # fmt: skip
 """The options that a read of messages does not take."""
 MAX_PARTITIONS: Final = 100_000
@@ -165,6 +165,7 @@ class ReadOptions(ScanOptions):
     by_queue: bool = option("byQueue", grammar.boolean, False)
     interval_ms: int | None = option("interval", _interval)
     look_again_ms: int | None = option("lookAgain", grammar.milliseconds)
+    kept_ms: int | None = option("fileReservedTime", grammar.duration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,7 @@ class TableRequest:
     by_queue: bool = False
     interval_ms: int | None = None
     look_again_ms: int | None = None
+    kept_ms: int | None = None
 
     def choice(self, *, consumed: bool = False) -> RowChoice | None:
         """Return the rows that the topic options choose by name; None for all rows.

@@ -18,7 +18,7 @@ import pyarrow as pa
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import shown
 from mqstore.format.arrays import Int64s, Mask, TopicQueue
-from mqstore.pop.look import pop_state
+from mqstore.pop.look import offsets_and_bounds, pop_state
 from mqstore.pop.state import KV_UNKNOWN, PopState
 from mqstore.read.plan import SplitLimits, split
 from mqstore.read.queues import QueueBounds
@@ -145,7 +145,9 @@ def plan(
 ) -> list[UnacknowledgedPart]:
     """Return the parts of one broker, balanced by bytes; ``snapshot`` is of all its topics."""
     groups = request.group_choice(request.known_groups)
-    state = pop_state(source, snapshot, groups, source.config.pop_facts(), request.groups)
+    committed, snapshot = offsets_and_bounds(source, snapshot)
+    facts = source.config.pop_facts()
+    state = pop_state(source, snapshot, groups, facts, committed, request.groups)
     parts = []
     for group in sorted({group for _, group in state.modes}):
         topics = {topic for topic, name in state.modes if name == group}

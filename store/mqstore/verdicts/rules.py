@@ -5,9 +5,7 @@ group that works has messages waiting all the time, for moments: so rules about 
 message that waits for WAITING_MS or longer.
 """
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from mqstore.backlog.schema import SQL92
@@ -15,9 +13,11 @@ from mqstore.errors import shown
 from mqstore.files.config.broker_config import FilterExpression
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.verdicts.facts import GroupFacts, QueueFacts, TopicFacts, Verdict
+from mqstore.verdicts.wording import moment, names_of, queue_names, span, word
 
 WAITING_MS: Final = 60_000
 RECENT_MS: Final = 600_000
+SOON_MS: Final = 86_400_000
 MIN_TRIES: Final = 3
 MIN_RECEIVED: Final = 100
 _SLOW_SHARE: Final = 0.9
@@ -40,7 +40,7 @@ def ahead(group: GroupFacts) -> Iterator[Verdict]:
                 "brokerOffset": queue.broker_offset,
                 "beyond": beyond,
             }
-            command = f"mqlog queues PLACE -t {_word(topic.topic)}"
+            command = f"mqlog queues PLACE -t {word(topic.topic)}"
             yield _of_queue("AHEAD", topic, queue, (evidence, numbers, command))
 
 
@@ -54,13 +54,13 @@ def never_committed(group: GroupFacts) -> Iterator[Verdict]:
             continue
         messages = sum(queue.lag for queue in queues)
         evidence = (
-            f"no offset is committed in {_queue_names(queues)}, with {messages:,} messages, the "
-            f"first of which waits for {_span(waits_ms)}"
+            f"no offset is committed in {queue_names(queues)}, with {messages:,} messages, the "
+            f"first of which waits for {span(waits_ms)}"
         )
         numbers = {"queues": len(queues), "lag": messages, "waitsMs": waits_ms}
         yield Verdict(
             "NEVER_COMMITTED", group.group, evidence, numbers,
-            f"mqlog offsets PLACE -g {_word(group.group)}", topic.topic,
+            f"mqlog offsets PLACE -g {word(group.group)}", topic.topic,
         )  # fmt: skip
 
 
@@ -73,12 +73,12 @@ def no_members(group: GroupFacts) -> Iterator[Verdict]:
             brokers = sorted({queue.broker_name for queue in queues})
             evidence = (
                 f"{messages:,} messages wait, and no consumer of the group is connected to "
-                f"{_names(brokers)}"
+                f"{names_of(brokers)}"
             )
             numbers = {"consumers": 0, "lagMatching": messages}
             yield Verdict(
                 "NO_MEMBERS", group.group, evidence, numbers,
-                f"mqlog groups PLACE -g {_word(group.group)}", topic.topic,
+                f"mqlog groups PLACE -g {word(group.group)}", topic.topic,
             )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def inconsistent_subscription(group: GroupFacts) -> Iterator[Verdict]:
             f"of {len(members)} members {told}: which messages come depends on who has a queue"
         )
         numbers = {"members": len(members), "expressions": len(clients)}
-        command = f"mqlog subscriptions PLACE -g {_word(group.group)}"
+        command = f"mqlog subscriptions PLACE -g {word(group.group)}"
         yield Verdict("INCONSISTENT_SUBSCRIPTION", group.group, evidence, numbers, command, topic)
 
 
@@ -130,13 +130,15 @@ def paused_by_order(group: GroupFacts) -> Iterator[Verdict]:
         given = [member.client_id for member in members if place in member.locked]
         if any(member.locked.get(place) for member in members):
             continue
-        whose = f"{_names(given)} was given the queue" if given else "no member was given the queue"
+        whose = (
+            f"{names_of(given)} was given the queue" if given else "no member was given the queue"
+        )
         evidence = (
             f"the group consumes in order, {whose}, and none of {len(members)} holds its lock; "
-            f"{queue.lag:,} messages wait, the first for {_span(waits_ms)}"
+            f"{queue.lag:,} messages wait, the first for {span(waits_ms)}"
         )
         numbers = {"members": len(members), "locked": 0, "lag": queue.lag, "waitsMs": waits_ms}
-        command = f"mqlog groups PLACE -g {_word(group.group)}"
+        command = f"mqlog groups PLACE -g {word(group.group)}"
         yield _of_queue("PAUSED_BY_ORDER", topic, queue, (evidence, numbers, command))
 
 
@@ -154,7 +156,7 @@ def filter_only(group: GroupFacts) -> Iterator[Verdict]:
         numbers = {"lag": topic.lag, "lagMatching": 0, "waitsMs": topic.longest_wait_ms}
         yield Verdict(
             "FILTER_ONLY", group.group, evidence, numbers,
-            f"mqlog tags PLACE -t {_word(topic.topic)}", topic.topic,
+            f"mqlog tags PLACE -t {word(topic.topic)}", topic.topic,
         )  # fmt: skip
 
 
@@ -177,7 +179,7 @@ def stuck_queue(group: GroupFacts) -> Iterator[Verdict]:
             evidence, numbers = told
             numbers |= {"lag": queue.lag, "consumerOffset": queue.start, "waitsMs": waits_ms}
             place = f"{topic.topic}/{queue.queue_id}@{queue.start}"
-            command = f"mqlog cat PLACE {_word(place)} -n 1"
+            command = f"mqlog cat PLACE {word(place)} -n 1"
             yield _of_queue("STUCK_QUEUE", topic, queue, (evidence, numbers, command))
 
 
@@ -190,7 +192,7 @@ def _stands(
         if moved or not of_others:
             return None
         evidence = (
-            f"the offset stands at {queue.start:,} for {_span(queue.before.ms_ago)}, with "
+            f"the offset stands at {queue.start:,} for {span(queue.before.ms_ago)}, with "
             f"{queue.lag:,} messages behind it, while {of_others:,} messages of other queues were "
             "consumed"
         )
@@ -207,9 +209,9 @@ def _stands(
         return None
     ms, other = max(later, key=lambda one: one[0])
     evidence = (
-        f"the message at {queue.start:,} waits since {_moment(since)} with {queue.lag:,} in all, "
+        f"the message at {queue.start:,} waits since {moment(since)} with {queue.lag:,} in all, "
         f"while queue {other.queue_id} of {shown(other.broker_name)} has consumed what was stored "
-        f"{_span(ms)} later"
+        f"{span(ms)} later"
     )
     return evidence, {"laterConsumedMs": ms, "movingQueues": len(later)}
 
@@ -224,7 +226,7 @@ def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
             of_all = sum(one.received or 0 for one in topic.queues)
             evidence = (
                 f"it received {received:,} of the {of_all:,} messages of the last "
-                f"{_span(RECENT_MS)}, as one of {len(topic.queues)} queues, and {queue.lag:,} of "
+                f"{span(RECENT_MS)}, as one of {len(topic.queues)} queues, and {queue.lag:,} of "
                 f"the {topic.lag:,} waiting ones are in it"
             )
             numbers = {
@@ -234,7 +236,7 @@ def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
                 "lag": queue.lag,
                 "lagOfAll": topic.lag,
             }
-            command = f"mqlog queues PLACE -t {_word(topic.topic)}"
+            command = f"mqlog queues PLACE -t {word(topic.topic)}"
             yield _of_queue("HOT_QUEUE", topic, queue, (evidence, numbers, command))
 
 
@@ -267,8 +269,8 @@ def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
             continue
         members = sum(q.consumers or 0 for q in topic.queues[:1])
         evidence = (
-            f"in {_span(ms)} {stored:,} messages were stored and {consumed:,} consumed; "
-            f"{topic.lag:,} wait, the first for {_span(topic.longest_wait_ms)}"
+            f"in {span(ms)} {stored:,} messages were stored and {consumed:,} consumed; "
+            f"{topic.lag:,} wait, the first for {span(topic.longest_wait_ms)}"
         )
         numbers = {
             "stored": stored,
@@ -278,21 +280,42 @@ def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
             "waitsMs": topic.longest_wait_ms,
         }
         numbers |= {"consumers": members} if members else {}
-        command = f"mqlog latency PLACE -t {_word(topic.topic)} -g {_word(group.group)} --since -1h"
+        command = f"mqlog latency PLACE -t {word(topic.topic)} -g {word(group.group)} --since -1h"
         yield Verdict("SLOW_CONSUMER", group.group, evidence, numbers, command, topic.topic)
 
 
 def expiring(group: GroupFacts) -> Iterator[Verdict]:
-    """EXPIRING: messages were deleted before they were consumed."""
+    """EXPIRING: messages were deleted before they were consumed, or will be within a day."""
     for topic, queue in _queues(group):
-        if queue.expired and not queue.is_ahead:
-            evidence = (
-                f"{queue.expired:,} messages from {queue.consumer_offset or 0:,} on were deleted "
-                f"before they were consumed; {queue.lag:,} more wait"
-            )
-            numbers = {"expired": queue.expired, "minOffset": queue.min_offset, "lag": queue.lag}
-            command = f"mqlog queues PLACE -t {_word(topic.topic)}"
-            yield _of_queue("EXPIRING", topic, queue, (evidence, numbers, command))
+        if queue.is_ahead:
+            continue
+        told = _lost(queue) if queue.expired else _soon_lost(topic, queue)
+        if told is not None:
+            command = f"mqlog queues PLACE -t {word(topic.topic)}"
+            yield _of_queue("EXPIRING", topic, queue, (*told, command))
+
+
+def _lost(queue: QueueFacts) -> tuple[str, dict[str, int]]:
+    evidence = (
+        f"{queue.expired:,} messages from {queue.consumer_offset or 0:,} on were deleted "
+        f"before they were consumed; {queue.lag:,} more wait"
+    )
+    return evidence, {"expired": queue.expired, "minOffset": queue.min_offset, "lag": queue.lag}
+
+
+def _soon_lost(topic: TopicFacts, queue: QueueFacts) -> tuple[str, dict[str, int]] | None:
+    at_ms = queue.deleted_from_ms
+    if at_ms is None or not queue.matching or topic.waits_ms(queue) < WAITING_MS:
+        return None
+    left_ms = max(0, at_ms - topic.as_of_ms)
+    if left_ms >= SOON_MS:
+        return None
+    evidence = (
+        f"retention may delete the message at {queue.start:,} from {moment(at_ms)} on, in "
+        f"{span(left_ms)}; {queue.lag:,} messages wait, the first for "
+        f"{span(topic.waits_ms(queue))}"
+    )
+    return evidence, {"deletedFromMs": at_ms, "leftMs": left_ms, "lag": queue.lag}
 
 
 def poison(group: GroupFacts) -> Iterator[Verdict]:
@@ -305,7 +328,7 @@ def poison(group: GroupFacts) -> Iterator[Verdict]:
                 "delivered again"
             )
             numbers = {"reconsumeTimes": retried.times}
-            command = f"mqlog find PLACE --id {_word(retried.msg_id)}"
+            command = f"mqlog find PLACE --id {word(retried.msg_id)}"
             yield Verdict("POISON", group.group, evidence, numbers, command, retried.topic)
 
 
@@ -313,10 +336,10 @@ def dead_letters(group: GroupFacts) -> Iterator[Verdict]:
     """DEAD_LETTERS: messages that the group has given up."""
     if group.dead_letters:
         since = group.newest_dead_ms
-        newest = "" if since is None else f", the last one since {_moment(since)}"
+        newest = "" if since is None else f", the last one since {moment(since)}"
         evidence = f"{group.dead_letters:,} messages are in the dead-letter topic{newest}"
         numbers = {"deadLetters": group.dead_letters}
-        command = f"mqlog retries PLACE -g {_word(group.group)} --dead"
+        command = f"mqlog retries PLACE -g {word(group.group)} --dead"
         yield Verdict("DEAD_LETTERS", group.group, evidence, numbers, command)
 
 
@@ -357,29 +380,3 @@ def _queues(group: GroupFacts) -> Iterator[tuple[TopicFacts, QueueFacts]]:
 
 def _is_unattended(queue: QueueFacts) -> bool:
     return queue.consumers == 0
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(map(shown, names))
-
-
-def _queue_names(queues: Sequence[QueueFacts]) -> str:
-    named = ", ".join(f"{shown(q.broker_name)}/{q.queue_id}" for q in queues[:5])
-    more = f" and {len(queues) - 5} more" if len(queues) > 5 else ""
-    return f"{'queue' if len(queues) == 1 else 'queues'} {named}{more}"
-
-
-def _word(text: str) -> str:
-    return shlex.quote(shown(text))
-
-
-def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "seconds").replace("+00:00", "Z")
-
-
-def _span(ms: int) -> str:
-    seconds = ms // 1000
-    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds // unit} {name}"
-    return f"{seconds} s"

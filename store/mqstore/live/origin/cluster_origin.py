@@ -28,12 +28,13 @@ from mqstore.live.origin.state import ClusterState
 from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.settings import ClusterSettings
-from mqstore.live.remoting.topics import broker_infos
+from mqstore.live.remoting.topics import broker_infos, file_reserved_hours
 from mqstore.read.broker_state import BrokerFacts, GroupMember
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
+_HOUR_MS: Final = 3_600_000
 _NO_LISTS: Final = (
     "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
     "(rocketmq://{address}/TOPIC, or subscribe), or ask the name servers, rocketmq://HOST:9876"
@@ -159,6 +160,21 @@ class ClusterBounds:
     def members(self, group: str) -> list[GroupMember] | None:
         """Ask each member of a group that is connected to the broker."""
         return members(self._cluster, self.origin.broker, group)
+
+    def kept_ms(self) -> int | None:
+        """Return the broker's fileReservedTime."""
+        hours = file_reserved_hours(self._cluster, self.broker_name)
+        return None if hours is None else hours * _HOUR_MS
+
+    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
+        """Return None: a broker tells nothing of its files."""
+        del queue, queue_offset
+        return None
+
+    @property
+    def has_files(self) -> bool:
+        """False."""
+        return False
 
     def timers_delivered_ms(self) -> int:
         """Return how far the broker delivered timers; 0 before 5.0."""

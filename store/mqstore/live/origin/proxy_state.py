@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from mqstore.files.config.broker_config import TopicConfig
+from mqstore.files.config.pop_files import PopFacts
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
 from mqstore.live.origin.groups import committed_by
 from mqstore.live.origin.state import ClusterState
@@ -66,6 +67,10 @@ class ProxyState(ClusterState):
     def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return nothing: a proxy does not tell what groups pulled."""
         return {}
+
+    def pop_facts(self) -> PopFacts:
+        """Return nothing: a proxy tells neither modes nor settings of brokers."""
+        return PopFacts(order_info=None)
 
     @cached_property
     def _routes(self) -> list[Route]:

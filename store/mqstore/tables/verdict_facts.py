@@ -1,0 +1,248 @@
+"""What is found out about consumer groups beside their backlog, for the verdicts.
+
+Each function reads what it can, within bounds, and leaves out what it cannot.
+
+Reference: AbstractSendMessageProcessor#consumerSendMsgBack for the topics of retries and dead
+letters; ScheduleMessageService for retries that wait for their time.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Final, TypeAlias
+
+from mqstore.backlog import BacklogItem
+from mqstore.backlog.standing import Standing
+from mqstore.errors import StoreError
+from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from mqstore.read.broker_state import GroupMember
+from mqstore.read.capabilities import DeletesFiles, ShowsMembers
+from mqstore.read.heads import NO_TIMESTAMP
+from mqstore.read.queues import QueueBounds
+from mqstore.read.source import BoundsSource, Origin, QueueSlice, Snapshot
+from mqstore.tables import retries
+from mqstore.tables.table import TableRequest
+from mqstore.verdicts.rules import RECENT_MS
+
+_LOG: Final = logging.getLogger(__name__)
+
+_MOST_RECEIVING: Final = 500
+"""Queues whose last messages are looked for: each costs a bisection."""
+_MOST_RETRIED: Final = 500
+"""Messages of a queue of retries that are looked at."""
+_MOST_ASKED: Final = 256
+"""Members of groups that are asked for what they subscribe to: each answers by itself."""
+_FIRST_RETRY_LEVEL: Final = 3
+QueueOfBroker: TypeAlias = tuple[str, str, int]
+"""A broker's name, a topic and a queueId."""
+
+
+@dataclass(frozen=True, slots=True)
+class BesideGroups:
+    """What lies beside the queues of groups: messages to be retried, dead letters."""
+
+    retried: tuple[QueueSlice, ...] = ()
+    dead: tuple[QueueSlice, ...] = ()
+    group_of: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long brokers keep a file after its last message, and when files were last written.
+
+    ``modified_ms`` (epoch) is by group and queue: of the file with the first unconsumed message. Of
+    brokers not ``with_files`` that message's own time is the least that it can be.
+    """
+
+    kept_ms: Mapping[str, int]
+    modified_ms: Mapping[tuple[str, QueueOfBroker], int]
+    with_files: frozenset[str]
+
+    def deleted_from_ms(self, group: str, place: QueueOfBroker, since: int | None) -> int | None:
+        """Return from when on the broker may delete the message; None if that is not known."""
+        kept_ms = self.kept_ms.get(place[0])
+        least_ms = None if place[0] in self.with_files else since
+        written_ms = self.modified_ms.get((group, place), least_ms)
+        return None if kept_ms is None or written_ms is None else written_ms + kept_ms
+
+
+def stored_ms(origin: Origin, queue: QueueOfBroker, queue_offset: int) -> int | None:
+    """Return when the message there was stored (epoch ms); None if that cannot be known."""
+    _, topic, queue_id = queue
+    try:
+        with closing(origin.records()) as source:
+            units = source.at((topic, queue_id), [queue_offset])
+            if units is None:
+                return None
+            found_ms = int(source.store_timestamps(units)[0])
+    except (StoreError, OSError) as error:
+        _LOG.info("the time of a message is not known: %s", error)
+        return None
+    return None if found_ms == NO_TIMESTAMP else found_ms
+
+
+def retention_of(
+    pairs: Sequence[tuple[BoundsSource, Snapshot]],
+    items: Sequence[BacklogItem],
+    given_ms: int | None,
+) -> Retention:
+    """Return what is known of retention; ``given_ms`` is the option, for what brokers do not say.
+
+    Files are looked at for the first _MOST_RECEIVING queues in which a group lags.
+    """
+    kept_ms: dict[str, int] = {}
+    modified_ms: dict[tuple[str, QueueOfBroker], int] = {}
+    with_files: set[str] = set()
+    starts = Standing.of(items).start.tolist() if items else []
+    behind = [(item, at) for item, at in zip(items, starts, strict=True) if at < item.high]
+    for source, held in pairs if behind else ():
+        name = held.broker_name
+        if not isinstance(source, DeletesFiles):
+            continue
+        try:
+            kept = given_ms if given_ms is not None else source.kept_ms()
+            if kept is None:
+                continue
+            kept_ms[name] = kept
+            if not source.has_files:
+                continue
+            with_files.add(name)
+            for item, start in behind[:_MOST_RECEIVING]:
+                if item.broker_name == name:
+                    at_ms = source.modified_ms((item.topic, item.queue_id), start)
+                    if at_ms is not None:
+                        place = name, item.topic, item.queue_id
+                        modified_ms[item.group, place] = at_ms
+        except (StoreError, OSError) as error:
+            _LOG.info("the retention of %s is not known: %s", name, error)
+    return Retention(kept_ms, modified_ms, frozenset(with_files))
+
+
+def members_of(
+    pairs: Sequence[tuple[BoundsSource, Snapshot]], items: Sequence[BacklogItem]
+) -> dict[str, tuple[GroupMember, ...]]:
+    """Return the members of groups, of each once: they are connected to several brokers.
+
+    At most _MOST_ASKED members are asked; a group of which one cannot be is left out.
+    """
+    online = {item.group: item.consumers for item in items if item.consumers}
+    found: dict[str, tuple[GroupMember, ...]] = {}
+    left = _MOST_ASKED
+    for group in sorted(online):
+        by_client: dict[str, GroupMember] = {}
+        for source, _ in pairs if left > 0 else ():
+            shown = source.members(group) if isinstance(source, ShowsMembers) else None
+            if shown is None:
+                break
+            left -= len(shown)
+            by_client |= {member.client_id: member for member in shown}
+        else:
+            found[group] = tuple(by_client.values())
+    return {group: members for group, members in found.items() if members}
+
+
+_Offsets: TypeAlias = Mapping[tuple[str, str], Mapping[int, int]]
+_Ends: TypeAlias = dict[tuple[str, int], tuple[int, int]]
+
+
+def first_look(request: TableRequest) -> dict[str, tuple[_Offsets, _Ends]]:
+    """Return the offsets of groups and the ends of queues by broker, and wait for ``lookAgain``.
+
+    Nothing without that option. An end has the ms until the second look beside it.
+    """
+    if request.look_again_ms is None:
+        return {}
+    start = time.monotonic()
+    snapshots = request.stores.held_of(lambda _: True)
+    found = [
+        (held.broker_name, source.config.consumer_offsets(), held.queues)
+        for source, held in zip(request.stores.sources, snapshots, strict=True)
+    ]
+    Event().wait(request.look_again_ms / 1000)
+    ms = round((time.monotonic() - start) * 1000)
+    return {
+        name: (committed, {(q.topic, q.queue_id): (q.high, ms) for q in queues})
+        for name, committed, queues in found
+    }
+
+
+def received_by(
+    pairs: Sequence[tuple[BoundsSource, Snapshot]], items: Sequence[BacklogItem]
+) -> dict[QueueOfBroker, int]:
+    """Return how many messages queues received in the RECENT_MS before their topic's last one.
+
+    Of topics with several queues in which a group lags; not of more than _MOST_RECEIVING queues.
+    """
+    lags = Standing.of(items).lag.tolist() if items else []
+    behind = {item.topic for item, lag in zip(items, lags, strict=True) if lag}
+    found: dict[QueueOfBroker, int] = {}
+    left = _MOST_RECEIVING
+    for topic in sorted(behind):
+        queues = [(s, h, q) for s, h in pairs for q in h.queues if q.topic == topic]
+        if len(queues) < 2 or len(queues) > left:
+            continue
+        left -= len(queues)
+        last_ms = max((_last_ms(held, queue) for _, held, queue in queues), default=0)
+        for source, held, queue in queues if last_ms else ():
+            try:
+                (first,) = source.first_at([queue], [last_ms - RECENT_MS])
+            except (StoreError, OSError) as error:
+                _LOG.info("what a queue received is not known: %s", error)
+                continue
+            found[held.broker_name, topic, queue.queue_id] = queue.high - first
+    return found
+
+
+def _last_ms(held: Snapshot, queue: QueueBounds) -> int:
+    if not queue.messages:
+        return 0
+    place = held.broker_name, queue.topic, queue.queue_id
+    return stored_ms(held.origin, place, queue.high - 1) or 0
+
+
+def asides_of(
+    pairs: Sequence[tuple[BoundsSource, Snapshot]], request: TableRequest, groups: set[str]
+) -> BesideGroups:
+    """Return the queues of retries and dead letters of the chosen groups."""
+    chosen = request.group_choice(request.known_groups)
+    known = groups | request.known_groups()
+    retried: list[QueueSlice] = []
+    dead: list[QueueSlice] = []
+    # The first retries wait in the schedule topic, and the retry topic may have no queue yet.
+    group_of = {f"{RETRY_PREFIX}{group}": group for group in known if chosen(group)}
+    for source, held in pairs:
+        committed = source.config.consumer_offsets()
+        for queue in held.queues:
+            if not retries.is_source(queue.topic):
+                continue
+            group = retries.group_of(queue.topic, known)
+            if not chosen(group):
+                continue
+            group_of[queue.topic] = group
+            if queue.topic.startswith(DLQ_PREFIX):
+                dead += _piece(held, queue, queue.low, queue.high)
+            else:
+                done = committed.get((queue.topic, group), {}).get(queue.queue_id, 0)
+                start = min(max(done, queue.low), queue.high)
+                retried += _piece(held, queue, start, min(queue.high, start + _MOST_RETRIED))
+        retried += _scheduled(source, held)
+    return BesideGroups(tuple(retried), tuple(dead), group_of)
+
+
+def _scheduled(source: BoundsSource, held: Snapshot) -> Iterator[QueueSlice]:
+    """Yield the first messages that wait for their time on the levels of retries."""
+    queues = [queue for queue in held.queues if queue.topic == SCHEDULE_TOPIC]
+    delivered = source.config.delay_offsets() if queues else {}
+    for queue in queues:
+        level = queue.queue_id + 1
+        start = min(max(delivered.get(level, 0), queue.low), queue.high)
+        if level >= _FIRST_RETRY_LEVEL:
+            yield from _piece(held, queue, start, min(queue.high, start + _MOST_RETRIED))
+
+
+def _piece(held: Snapshot, queue: QueueBounds, start: int, end: int) -> list[QueueSlice]:
+    place = queue.topic, queue.queue_id, start, end
+    return [QueueSlice(held.origin, held.broker_name, *place)] if start < end else []

@@ -18,7 +18,7 @@ from mqstore.files.base.store_dir import StoreDir, rocksdb_queues
 from mqstore.files.rocksdb.database import database_files, has_database
 from mqstore.format import names
 
-_TRIES: Final = 20
+_DATABASE_TRIES: Final = 20
 _NEVER_CHANGE: Final = (".sst", ".blob")
 
 
@@ -32,7 +32,7 @@ def databases_of(place: StoreDir) -> list[str]:
 def take_database(target: PointTarget, place: StoreDir, path: str) -> None:
     """Take a database as it is at one moment. Raises StoreLockedError if it never rests."""
     folder = place.folder
-    for _ in range(_TRIES):
+    for _ in range(_DATABASE_TRIES):
         before = _state(folder, path)
         try:
             for name in database_files(folder, path):

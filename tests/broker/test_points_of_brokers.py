@@ -8,7 +8,7 @@ broker serves it.
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 
 from broker.harness import Broker, Cluster, Row
 from broker.test_retention import SECONDS, SETTINGS
+from broker.test_rocksdb_broker import IN_ROCKSDB
 from broker.toolchain import VERSIONS
 from mqstore.check import check
 from mqstore.copy.check_points import check_points
@@ -112,7 +113,7 @@ def assert_has(root: Path, acknowledged: list[Row]) -> None:
         assert row["queueOffset"] < high
 
 
-def serves(cluster: Cluster, root: Path) -> None:
+def serves(cluster: Cluster, root: Path, settings: Mapping[str, str] | None = None) -> None:
     """A broker gives all that a store has, and takes more."""
     expected = {
         (topic, queue_id, queue_offset)
@@ -120,7 +121,7 @@ def serves(cluster: Cluster, root: Path) -> None:
         for queue_offset, *_ in its
         if topic == TOPIC
     }
-    with cluster.broker(root, SETTINGS | {"fileReservedTime": "72"}) as broker:
+    with cluster.broker(root, settings or SETTINGS) as broker:
         dump = broker.dump(TOPIC)
         found = {(row["topic"], row["queueId"], row["queueOffset"]) for row in dump.rows}
         assert found == expected
@@ -128,3 +129,25 @@ def serves(cluster: Cluster, root: Path) -> None:
         assert sent["queueOffset"] not in {at for _, q, at in expected if q == sent["queueId"]}
         broker.stop()
     assert [f for f in check(root) if f.severity == "error"] == []
+
+
+def test_a_point_of_queues_in_rocksdb_is_served_by_a_broker(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cluster.version == "4.9.7":
+        pytest.skip("queues in RocksDB are new in 5.x")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root, repository = tmp_path / "broker-a" / "store", backing(tmp_path / "kept")
+    root.mkdir(parents=True)
+    with cluster.broker(root, IN_ROCKSDB) as broker:
+        with Load(broker) as load:
+            for _ in range(2):
+                load.wait_for(150)
+                acknowledged = list(load.acknowledged)
+                take_point(root, repository)
+        broker.stop()
+    target = tmp_path / "restored"
+    restore_point(at(repository, 2), target)
+    assert_has(target, acknowledged)
+    assert rows_of(at(repository, 2)) == rows(target)
+    serves(cluster, target, IN_ROCKSDB)

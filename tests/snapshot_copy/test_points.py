@@ -388,3 +388,26 @@ def test_a_database_that_changes_meanwhile_is_taken_again(
     take_point(laid.root, backing(tmp_path / "repository"))
     assert len(seen) > len(set(seen))
     assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == before
+
+
+@pytest.mark.parametrize("times", [1, 9, 10])
+def test_a_log_whose_last_file_is_deleted_meanwhile_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    laid = lay_out(tmp_path / "store", messages(40), SMALL)
+    take, left = PointTarget.take, list(range(times))
+
+    def expires(self: PointTarget, folder: Folder, path: str, *given: str, **named: int) -> None:
+        if "commitlog" in f"{folder}" and left:
+            left.pop()
+            raise FileNotFoundError(path)
+        take(self, folder, path, *given, **named)
+
+    monkeypatch.setattr(PointTarget, "take", expires)
+    if times == 10:
+        with pytest.raises(FileNotFoundError):
+            take_point(laid.root, backing(tmp_path / "repository"))
+        return
+    take_point(laid.root, backing(tmp_path / "repository"))
+    assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == rows(laid.root)
+    assert files(tmp_path / "repository") == needed(tmp_path / "repository")

@@ -20,6 +20,7 @@ from mqstore.read.at_rest import take_at_rest
 from mqstore.read.source import Snapshot
 
 _REPOSITORY: Final = "REPO"
+_FILLS: Final = 10
 
 
 def take_point(
@@ -50,9 +51,7 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     change.begin()
     target = PointTarget(backing, number, before)
     try:
-        for path in databases_of(place):
-            take_database(target, place, path)
-        filled = fill(target, place)
+        filled = _filled(target, place)
         target.finish()
     except BaseException:
         target.leave()
@@ -60,8 +59,23 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     made = _manifest(number, began_ms, place, target, filled)
     found = _read_back(backing, made)
     head = _head(made.head, found)
+    change.tidy(number, made.objects())
     change.publish(number, encode(PointManifest(head, made.folders, made.files)))
     return head
+
+
+def _filled(target: PointTarget, place: StoreDir) -> Filled:
+    """Take the store; begin again where its broker deleted the file that the point would end in."""
+    for tries_left in reversed(range(_FILLS)):
+        try:
+            for path in databases_of(place):
+                take_database(target, place, path)
+            return fill(target, place)
+        except FileNotFoundError:
+            if not tries_left:
+                raise
+            target.drop()
+    raise AssertionError("the last try returns or raises")
 
 
 def check_apart_from(backing: Backing, place: StoreDir) -> None:

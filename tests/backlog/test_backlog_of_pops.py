@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog.counted import AS_OF_MS, message
-from mqstore.backlog import BacklogItem, BacklogRequest, PackedItems, measure, split
+from mqstore.backlog import (
+    BacklogItem,
+    BacklogRequest,
+    Listed,
+    PackedItems,
+    compare,
+    measure,
+    split,
+)
 from mqstore.options.grammar import Sql92
 from mqstore.pop.state import POP, POP_FIFO, PULL, PopStanding
 from mqstore.read.directory import open_origin
@@ -158,3 +166,21 @@ def test_a_share_of_work_weighs_what_is_open(laid: Laid) -> None:
     asked = items(laid, [standing(40, [3, 8]), None], None, None)
     (share,) = split(asked, 4)
     assert [item.group for item in share] == ["g0", "g1"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "popped", "expected"),
+    [
+        (POP, standing(40, [3, 8, 39]), (53, 23, "POPPED")),
+        (POP, standing(7, []), (53, 53, "SAME")),
+        (POP_FIFO, standing(20, [7, 9]), (53, 53, "FIFO")),
+        (PULL, None, (53, 53, "SAME")),
+    ],
+)
+def test_rocketmqs_numbers_of_a_group_that_pops_differ_for_a_reason(
+    laid: Laid, mode: str, popped: PopStanding | None, expected: tuple[int, int, str]
+) -> None:
+    item = replace(items(laid, [popped], None)[0], mode=mode)
+    listed = Listed({"T": (1, 1, 6)}, frozenset({"g0"}), frozenset({("T", "g0")}), frozenset(), {})
+    (row,) = rows(next(compare([item], BacklogRequest(), {item.origin: listed}, AS_OF_MS)))
+    assert (row["progressDiff"], row["metricLag"], row["difference"]) == expected

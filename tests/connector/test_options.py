@@ -127,7 +127,10 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         (
             "groups",
             "g",
-            "is for table=backlog|groups|lagcompare|offsets|retries|subscriptions, not messages",
+            (
+                "is for table=backlog|groups|lagcompare|latency|offsets|retries|subscriptions|"
+                "unacknowledged|verdicts, not messages"
+            ),
         ),
     ],
 )
@@ -152,7 +155,10 @@ def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told:
             "excludes startingOffsets",
         ),
         ({"table": "topics", "path": "/s#queues"}, "the path has #queues"),
-        ({"table": "queues", "startingOffsets": "-1"}, "is for table=messages|tags, not queues"),
+        (
+            {"table": "queues", "startingOffsets": "-1"},
+            "is for table=latency|messages|tags, not queues",
+        ),
         ({"table": "index", "subscribe": "A"}, "subscribe='A': needs keys too"),
         ({"table": "index", "subscribePattern": "A"}, "subscribePattern='A': needs keys too"),
         ({"table": "index", "includeSystemTopics": "true"}, "needs keys too: an entry has the h"),

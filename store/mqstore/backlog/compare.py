@@ -7,11 +7,16 @@ the queues that producers may write, maxOffset less the committed offset; by tag
 hashes, and guesses where there are many. It leaves out retry topics, and queues a group never
 committed. Its latency is that of the message at the committed offset, if it is still there.
 
+Of a group that pops, consumerProgress counts what was never popped; the metric adds a count of what
+is popped and not acknowledged, which a broker keeps in memory from its start on, and which pops in
+order are not part of. Here it is that of a broker that ran all the time.
+
 A broker asked while no consumer is online tells less: consumerProgress lists topics by what was
 committed, but the metric has only groups that are online. Here every group is taken to be.
 
 Reference: AdminBrokerProcessor#getConsumeStats, ConsumerProgressSubCommand;
-ConsumerLagCalculator#processAllGroup, #getConsumerLagStats, #calculateMessageCount.
+ConsumerLagCalculator#processAllGroup, #getConsumerLagStats, #calculateMessageCount;
+PopInflightMessageCounter.
 """
 
 from bisect import bisect_left
@@ -35,6 +40,7 @@ from mqstore.codec.schema import TIMESTAMP
 from mqstore.format.arrays import TopicQueue
 from mqstore.format.config import PERM_READ, PERM_WRITE
 from mqstore.format.names import RETRY_PREFIX
+from mqstore.pop.state import POP_FIFO, PULL
 from mqstore.read.broker_state import BrokerState
 from mqstore.read.source import Origin, RecordSource
 
@@ -44,6 +50,8 @@ ESTIMATE: Final = "ESTIMATE"  # the metric looked at some and guessed
 HASH_COLLISION: Final = "HASH"  # the metric takes tags of one hash for the same
 TAG_FILTER: Final = "TAGS"  # consumerProgress counts messages the group filters out
 RETRY_LEFT_OUT: Final = "RETRY"  # the metric leaves retry topics out
+POPPED: Final = "POPPED"  # consumerProgress leaves out what is popped and not acknowledged
+IN_ORDER: Final = "FIFO"  # both count what is acknowledged behind a hole of a batch in order
 UNLISTED: Final = "UNLISTED"  # topics.json does not have the queue, or not the topic
 
 _BACKLOG_COLUMN: Final = {name: column for name, *column in BACKLOG_COLUMNS}
@@ -181,6 +189,9 @@ class _Tools:
         committed = item.consumer_offset
         if committed is None or committed < 0:
             return Estimate(0, is_sample=False)
+        popped = item.popped
+        if popped is not None and item.mode != POP_FIFO:
+            return Estimate(item.high - popped.begin + len(popped.open), is_sample=False)
         # SQL92 needs bitmaps that hardly any broker keeps: without, every message matches.
         every = Estimate(max(0, item.high - committed), is_sample=False)
         return self._estimates.get(_key(item, committed), every)
@@ -270,6 +281,8 @@ def _difference(
         (TOPIC_GONE, item.topic_gone),
         (AHEAD, item.consumed > item.high),
         (NEVER_COMMITTED, item.consumer_offset is None),
+        (IN_ORDER, item.mode == POP_FIFO and progress != item.lag),
+        (POPPED, item.mode not in (PULL, POP_FIFO) and progress != item.lag),
         (SQL92, item.expression_type == SQL92),
         (EXPIRED, expired),
         (ESTIMATE, metric is not None and metric.is_sample and count != matching),

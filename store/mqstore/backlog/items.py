@@ -57,6 +57,13 @@ class BacklogItem:
         return own or (self.retry_of is not None and passes(self.retry_of, None))
 
     @property
+    def lag(self) -> int:
+        """Messages held and not consumed, or not acknowledged."""
+        start = self.consumed if self.popped is None else self.popped.begin
+        open_ = 0 if self.popped is None else len(self.popped.open)
+        return self.high - min(max(start, self.low), self.high) + open_
+
+    @property
     def consumed(self) -> int:
         """The committed offset as consumerProgress shows it: at least 0."""
         return max(self.consumer_offset or 0, 0)

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from mqstore.files.config import bounded_json
+from mqstore.files.base import bounded_json
 
 
 @pytest.mark.parametrize(

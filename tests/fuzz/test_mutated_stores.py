@@ -24,7 +24,7 @@ from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-MUTANTS = soak.size("fuzz_mutants", check=30, test=1_000, whole=2_000_000)
+MUTANTS = soak.size("fuzz_mutants", check=40, test=1_000, whole=2_000_000)
 SEED = soak.SEED
 TRACED = soak.size("fuzz_traced", check=0, test=8, whole=3_000)
 STALLED_S = 400

@@ -14,14 +14,12 @@ from mqstore.derive import log_sections
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import (
     CorruptStoreError,
-    InvalidOptionError,
     StoreError,
     UnsupportedStoreError,
     UnsupportedTopicError,
 )
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
-from mqstore.read.capabilities import followable
 from mqstore.read.directory import open_origin, take
 from mqstore.read.log_directory import open_by_log
 from mqstore.read.plan import SplitLimits, split, weigh
@@ -244,13 +242,6 @@ def test_a_store_without_any_queue_offers_its_log(tmp_path: Path) -> None:
     shutil.rmtree(laid.root / "consumequeue")
     with pytest.raises(CorruptStoreError, match=r"no ConsumeQueue at all\. queues=log"):
         take(laid.root)
-
-
-def test_a_stream_is_refused(tmp_path: Path) -> None:
-    laid = lay_out(tmp_path / "store", [Message()])
-    source = open_by_log(laid.root, (), str(tmp_path / "cache")).bounds()
-    with pytest.raises(InvalidOptionError, match="a stream follows"):
-        followable(source)
 
 
 def test_keys_are_looked_for_by_a_scan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

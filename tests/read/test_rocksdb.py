@@ -197,20 +197,6 @@ def test_a_stream_sees_what_is_added_to_the_log_and_what_is_flushed(tmp_path: Pa
         tail.close()
 
 
-def test_messages_that_expired_are_not_held(tmp_path: Path) -> None:
-    """A broker drops units of expired records when it compacts: some time later."""
-    laid = moved(tmp_path, 60)
-    files = sorted((laid.root / "commitlog").iterdir())
-    files[0].unlink()
-    low = int(files[1].name)
-    expected = {q: [m for m in of if m.physical_offset >= low] for q, of in laid.queues.items()}
-    found = take(laid.root, broker_name="b")
-    for queue in found.queues:
-        of = expected[queue.topic, queue.queue_id]
-        assert (queue.low, queue.high) == (of[0].queue_offset, of[-1].queue_offset + 1)
-    assert by_log.rows(found) == [expectations.row(m, "b") for of in expected.values() for m in of]
-
-
 def test_units_behind_the_last_message_are_left_overs(tmp_path: Path) -> None:
     laid = lay_out(tmp_path / "store", [Message(body=b"%d" % n) for n in range(9)])
     units = rocksdb.move_queues(laid.root)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from mqstore.deliver.once.parts import HandedMessages, folder_of
+from mqstore.deliver.parts import HandedMessages, folder_of
 from mqstore.deliver.settings import SendSettings
 from mqstore.files.txn.ledger import Key
 from mqstore.live.send.requests import Queue

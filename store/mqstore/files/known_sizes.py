@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Final
 
+from mqstore.files.base import bounded_json
 from mqstore.files.base.file_sizes import FileSizes, KnownFileSizes, Layout
 from mqstore.files.base.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.base.store_dir import StoreDir
-from mqstore.files.config import bounded_json
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.format import index_file

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from mqstore.codec.client_ids import IdSet
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.handed import HandedRows
-from mqstore.deliver.once.parts import sweep
 from mqstore.deliver.once.publish import Publication, Write
 from mqstore.deliver.once.wire import LiveWire
+from mqstore.deliver.parts import sweep
 from mqstore.deliver.receipts import Receipts
 from mqstore.live.send.pace import Pace
 from mqstore.live.send.sender import SendCounts

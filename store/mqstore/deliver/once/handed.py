@@ -28,8 +28,8 @@ from mqstore.codec.client_ids import (
 )
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob
-from mqstore.deliver.once.parts import HandedMessages, PartWriter
 from mqstore.deliver.parcels import ADDED_BYTES, LONGEST_HOSTS, group_kinds, limits_of_batch
+from mqstore.deliver.parts import HandedMessages, PartWriter
 from mqstore.deliver.topics import Placing
 from mqstore.errors import InvalidOptionError
 from mqstore.format.arrays import Int32s, Int64s, Mask

@@ -11,8 +11,9 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
+from mqstore.files.base import bounded_json
 from mqstore.files.base.store_dir import StoreDir
-from mqstore.files.config import bounded_json, stream_groups
+from mqstore.files.config import stream_groups
 from mqstore.files.config.config_text import parse_object
 from mqstore.files.config.pop_files import PopFacts, pop_facts
 from mqstore.files.config.rocksdb_config import (

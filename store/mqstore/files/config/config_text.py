@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from mqstore.errors import CorruptConfigError
-from mqstore.files.config import bounded_json
+from mqstore.files.base import bounded_json
 
 # Strings are matched first so that what looks like a key inside one is left alone.
 _STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d{1,19})(\s*+:)')

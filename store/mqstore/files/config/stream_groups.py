@@ -17,9 +17,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError
-from mqstore.files.base import durable
+from mqstore.files.base import bounded_json, durable
 from mqstore.files.base.store_dir import StoreDir
-from mqstore.files.config import bounded_json
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue
 

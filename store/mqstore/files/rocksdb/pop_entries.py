@@ -26,8 +26,8 @@ from contextlib import closing
 from typing import Final
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.base import bounded_json
 from mqstore.files.base.folder import Folder
-from mqstore.files.config import bounded_json
 from mqstore.files.rocksdb.database import RocksDatabase
 from mqstore.format.names import KV_STORE, MAX_QUEUE_ID, is_topic
 from mqstore.format.pop import KvEntry, KvPops

@@ -14,9 +14,9 @@ from types import UnionType
 from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from mqstore.errors import CorruptConfigError
+from mqstore.files.base import bounded_json
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.base.store_writer import StoreWriter
-from mqstore.files.config import bounded_json
 from mqstore.files.config.config_write import replace_for_good
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.crc import crc32

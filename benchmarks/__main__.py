@@ -32,6 +32,7 @@ SIZES = {
     "spark_read": 400_000,
     "spark_write": 1_000_000,
     "settings": 400_000,
+    "audit": 400_000,
     "live": 400_000,
     "send": 100_000,
 }

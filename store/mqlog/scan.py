@@ -31,7 +31,8 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
     offsets; between queues it is the order of the store.
 
     It is an Arrow dataset, so an engine asks it for the columns that a query names, and for no
-    others: ``duckdb.sql("SELECT tags, count(*) FROM scan GROUP BY 1")`` reads no body. Memory is
+    others: ``duckdb.sql("SELECT tags, count(*) FROM scan GROUP BY 1")`` decodes no
+    body. Memory is
     bounded by a few batches of ``batch_bytes`` (8 MiB by default).
     """
 

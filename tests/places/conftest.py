@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from places import kinds
-from places.kinds import KINDS, STORES, Objects, Place, Point
+from places.kinds import KINDS, POINTS, STORES, Objects, Place, Point
 from support import s3_server
 from support.s3_server import S3Server
 
@@ -28,7 +28,7 @@ def place(
             yield found
     elif request.param == "object store":
         yield Objects(request.getfixturevalue("server"), kinds.in_directory(tmp_path))
-    elif request.param == "point":
-        yield Point(tmp_path, kinds.in_directory(tmp_path))
+    elif request.param in POINTS:
+        yield Point(tmp_path, POINTS[request.param](tmp_path))
     else:
         yield STORES[request.param](tmp_path)

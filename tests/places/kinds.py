@@ -349,6 +349,10 @@ STORES: Final[Mapping[str, Callable[[Path], Store]]] = {
     "log": partial(by_log, forgets=False),
     "log without the driver's cache": partial(by_log, forgets=True),
 }
-KINDS: Final = (*STORES, "object store", "point", "cluster")
-AT_REST: Final = frozenset({"log", "log without the driver's cache", "object store", "point"})
+POINTS: Final[Mapping[str, Callable[[Path], Store]]] = {
+    "point": in_directory,
+    "point with RocksDB": partial(in_rocksdb, keeps_units=False),
+}
+KINDS: Final = (*STORES, "object store", *POINTS, "cluster")
+AT_REST: Final = frozenset({"log", "log without the driver's cache", "object store", *POINTS})
 """The kinds that no stream follows."""

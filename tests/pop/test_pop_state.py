@@ -274,3 +274,19 @@ def test_what_a_checkpoint_names_was_popped_though_the_broker_is_done_with_it() 
     assert found is not None
     standing = found.standing(0, 12, as_of_ms=9_000)
     assert (standing.ready, standing.unacknowledged, standing.redelivered) == (2, 2, 6)
+
+
+@pytest.mark.parametrize("start", [7, 3_000_000])
+def test_what_no_checkpoint_names_is_ready_though_later_messages_were_popped(start: int) -> None:
+    """With enablePopBufferMerge a change of time is stored before the pops around it are."""
+    log = CheckpointLog(BROKER)
+    log.add(Checkpoint(PopKey(TOPIC, GROUP, 0, start, 1_000, BROKER), 3_000, (start,)))
+    sources = PopSources(log.open_offsets(), {(TOPIC, GROUP)}, {(TOPIC, GROUP): {0: 4}})
+    found = PopState(sources).queue(TOPIC, GROUP, 0)
+    assert found is not None
+    standing = found.standing(0, start + 3, as_of_ms=2_000)
+    assert standing.unacknowledged == start - 4 + 3
+    if start == 7:
+        assert (standing.ready, standing.inflight, standing.due) == (5, 1, 0)
+        assert standing.open.tolist() == [4, 5, 6, 7]
+        assert found.visible_ms.tolist() == [-1, -1, -1, 4_000]

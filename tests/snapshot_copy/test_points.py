@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mqstore.check import check
 from mqstore.copy.hold_points import guard_once, held_bytes
 from mqstore.copy.keep_rules import KeepRule, kept, parse_keep
+from mqstore.copy.point_target import PointTarget
 from mqstore.copy.prune_points import prune_points
 from mqstore.copy.take_point import take_point
 from mqstore.errors import (
@@ -26,11 +27,12 @@ from mqstore.errors import (
     StoreNotFoundError,
 )
 from mqstore.files.base import durable
+from mqstore.files.base.folder import Folder
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
 from snapshot_copy.copied import SMALL, errors, messages, rows
 from snapshot_copy.pointed import at, backing, files, is_whole, kept_at, needed, restored, rows_of
-from support import goldens
+from support import goldens, rocksdb
 from support.growing import grow
 from support.processes import held_by_another
 from support.stores import Layout, MakeStore, lay_out
@@ -334,3 +336,78 @@ def test_bytes_that_changed_are_not_restored(tmp_path: Path) -> None:
             data[len(data) // 2] ^= 1
             path.write_bytes(data)
             assert is_whole(repository)
+
+
+def test_a_store_with_databases_is_kept_and_its_sst_files_are_taken_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    pytest.importorskip("rocksdict")
+    laid = lay_out(tmp_path / "store", messages(40), SMALL)
+    before = rows(laid.root)
+    rocksdb.move_queues(laid.root, before=laid.messages[29].physical_offset)
+    place = backing(tmp_path / "repository")
+    first, second = (take_point(laid.root, place) for _ in range(2))
+
+    assert second.linked_bytes == second.written_bytes == 0
+    assert first.messages == 40
+    store = restored(tmp_path / "repository", 2, tmp_path / "restored")
+    assert rows(store) == before
+    for name in ("CURRENT", *(p.name for p in (laid.root / "consumequeue").glob("*.sst"))):
+        source = laid.root / "consumequeue" / name
+        assert (store / "consumequeue" / name).read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("when", [0, 3])
+def test_a_database_that_changes_meanwhile_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    pytest.importorskip("rocksdict")
+    laid = lay_out(tmp_path / "store", messages(40), SMALL)
+    before = rows(laid.root)
+    shutil.copytree(laid.root, tmp_path / "later" / "store")
+    rocksdb.move_queues(laid.root, before=laid.messages[9].physical_offset)
+    rocksdb.move_queues(tmp_path / "later" / "store", before=laid.messages[29].physical_offset)
+    seen, take = list[str](), PointTarget.take
+
+    def changes(self: PointTarget, folder: Folder, path: str, *given: str, **named: int) -> None:
+        if len(seen) == when:
+            shutil.rmtree(laid.root / "consumequeue")
+            later = tmp_path / "later" / "store" / "consumequeue"
+            shutil.copytree(later, laid.root / "consumequeue")
+            current = laid.root / "consumequeue" / "CURRENT"
+            (laid.root / "consumequeue" / current.read_text().strip()).rename(
+                laid.root / "consumequeue" / "MANIFEST-000999"
+            )
+            current.write_text("MANIFEST-000999\n")
+        seen.append(path)
+        take(self, folder, path, *given, **named)
+
+    monkeypatch.setattr(PointTarget, "take", changes)
+    take_point(laid.root, backing(tmp_path / "repository"))
+    assert len(seen) > len(set(seen))
+    assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == before
+
+
+@pytest.mark.parametrize("times", [1, 9, 10])
+def test_a_log_whose_last_file_is_deleted_meanwhile_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    laid = lay_out(tmp_path / "store", messages(40), SMALL)
+    take, left = PointTarget.take, list(range(times))
+
+    def expires(self: PointTarget, folder: Folder, path: str, *given: str, **named: int) -> None:
+        if "commitlog" in f"{folder}" and left:
+            left.pop()
+            raise FileNotFoundError(path)
+        take(self, folder, path, *given, **named)
+
+    monkeypatch.setattr(PointTarget, "take", expires)
+    if times == 10:
+        with pytest.raises(FileNotFoundError):
+            take_point(laid.root, backing(tmp_path / "repository"))
+        return
+    take_point(laid.root, backing(tmp_path / "repository"))
+    assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == rows(laid.root)
+    assert files(tmp_path / "repository") == needed(tmp_path / "repository")

@@ -4,15 +4,18 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.check import check
+from mqstore.copy import copy_store as copy_store_module
 from mqstore.copy.copy_store import copy_store
 from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnsupportedStoreError
 from mqstore.files.base import durable
+from mqstore.files.queue.units import Units
 from mqstore.format.config import MAX_CONFIG_BYTES
 from snapshot_copy.copied import SMALL, errors, messages, rows
 from support import goldens
@@ -168,3 +171,25 @@ def test_a_target_that_is_there_or_inside_is_refused(store: MakeStore, tmp_path:
         with pytest.raises(StoreNotFoundError, match=f"{why} directory"):
             copy_store(source, tmp_path / "copy")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1", "there"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_queues_file_that_expires_between_two_looks_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    root = lay_out(tmp_path / "store", messages(60), SMALL).root
+    look, left = copy_store_module._queue_cut, list(range(times))
+
+    def expires(queue: Units, end: Any) -> int:
+        if left and queue.files.files:
+            left.pop()
+            (root / queue.path / queue.files.files[0].path).unlink()
+            raise FileNotFoundError
+        return look(queue, end)
+
+    monkeypatch.setattr(copy_store_module, "_queue_cut", expires)
+    copy_store(root, tmp_path / "copy")
+    monkeypatch.undo()
+    assert goldens.digest(tmp_path / "copy" / "consumequeue") == (
+        goldens.digest(root / "consumequeue")
+    )

@@ -25,13 +25,14 @@ import numpy as np
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import MappedFile
-from mqstore.files.base.store_dir import StoreDir, open_dir
+from mqstore.files.base.store_dir import StoreDir, open_dir, rocksdb_queues
 from mqstore.files.config import checkpoint, stream_groups
 from mqstore.files.copy_target import Copy, CopyTarget, workplace
 from mqstore.files.index import index_cut
 from mqstore.files.known_sizes import NOTE
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
+from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.files.txn import intent, ledger
 from mqstore.format import names
@@ -39,9 +40,10 @@ from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MIN_RECORD_BYTES, RECORD_MAGICS
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.read.directory import take
+from mqstore.read.directory import open_store, take
 from mqstore.read.source import Snapshot
 
+_LISTINGS: Final = 10
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
 _BESIDE: Final = ("consumequeue_ext", "timerlog", "timerwheel")
 
@@ -71,6 +73,7 @@ def copy_store(
     """
     place = open_dir(root, commit_log)  # Before a copy is begun: it may be no store.
     check_apart(os.fspath(target), [os.fspath(root), *commit_log])
+    _refuse_databases(place)
     with Copy(os.fspath(target)) as copy:
         filled = fill(copy, place)
         take(copy.root)  # Raises if the copy cannot be read.
@@ -90,13 +93,15 @@ def fill(copy: CopyTarget, place: StoreDir) -> Filled:
 
     Raises StoreLockedError if a write began or ended meanwhile, and as ``copy_store``.
     """
+    _refuse_dledger(place)
     fence = intent.CommitFence(place)
     progress = _progress(place)
     found = take(place.root, commit_log=place.commit_log)
-    _refuse(place)
-    with Store(place) as store:
+    has_queues = rocksdb_queues(place) is None
+    with open_store(place.root, place.commit_log) as store:
         end = _end(found, store)
-        _copy_queues(copy, store, end)
+        if has_queues:
+            _copy_queues(copy, store, end)
         _copy_log(copy, store.log, end)
         left_out = _copy_index(copy, store, end)
         _copy_config(copy, place, progress)
@@ -141,7 +146,11 @@ def _end(found: Snapshot, store: Store) -> _End:
     for bounds in found.queues:
         if bounds.low < bounds.high:
             queue = store.queue(bounds.topic, bounds.queue_id)
-            unit = queue.read(bounds.high - 1, bounds.high)[0]
+            try:
+                units = queue.read(bounds.high - 1, bounds.high)
+            except FileNotFoundError:  # All of it expired meanwhile.
+                continue
+            unit = units[0]
             if int(unit["physical_offset"]) > last:
                 last = int(unit["physical_offset"])
                 end = last + int(unit["size"])
@@ -170,15 +179,28 @@ def _is_without_unit(head: np.void, physical_offset: int) -> bool:
 def _copy_queues(copy: CopyTarget, store: Store, end: _End) -> None:
     copy.make_directory(names.CONSUME_QUEUE)
     # Listed again: a queue may have been made between the first look and the last.
-    for queue in (store.queue(*name) for name in store.queues):
-        files = queue.files.files
-        low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
-        cut = queue.first_behind(low, high, end.physical_offset) * UNIT.itemsize
-        for number, file in enumerate(files):
+    for name in store.queues:
+        queue, listed = store.queue(*name), 1
+        while True:
+            try:
+                cut = _queue_cut(queue, end)
+            except FileNotFoundError:  # Its oldest file expired since it was listed.
+                if listed == _LISTINGS:
+                    raise
+                queue, listed = Store(store.place).queue(*name), listed + 1
+            else:
+                break
+        for number, file in enumerate(queue.files.files):
             if file.start >= cut and (number or not file.start):
                 break  # Nothing of it is before the end; a first one still tells of what expired.
             with suppress(FileNotFoundError):  # Expired meanwhile, as it may at the low end.
                 _copy_mapped(copy, file, f"{queue.path}/{file.path}", cut)
+
+
+def _queue_cut(queue: Units, end: _End) -> int:
+    """Return the byte of a queue behind the unit of the last record before the end."""
+    low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
+    return queue.first_behind(low, high, end.physical_offset) * UNIT.itemsize
 
 
 def _copy_log(copy: CopyTarget, log: CommitLog, end: _End) -> None:
@@ -293,12 +315,15 @@ def _copy_ledger(copy: CopyTarget, place: StoreDir, *, is_hidden: bool) -> None:
                 _copy_files(copy, place, path, deep=False)
 
 
-def _refuse(store: StoreDir) -> None:
+def _refuse_dledger(store: StoreDir) -> None:
     if store.dledger:
         reason = (
             f"{store.dledger}: a DLedger log is not copied; copy the directory of a stopped broker"
         )
         raise UnsupportedStoreError(store.root, "DLEDGER", reason)
+
+
+def _refuse_databases(store: StoreDir) -> None:
     for name, kind, _ in store.folder.survey(names.CONFIG):
         path = f"{names.CONFIG}/{name}"
         if kind == "directory" and any(n == "CURRENT" for n, _, _ in store.folder.survey(path)):

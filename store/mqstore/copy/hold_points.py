@@ -55,7 +55,7 @@ def guard_once(
 
     The newest point stays. ``told`` gets a line for each point that goes. Raises as ``take_point``.
     """
-    place = open_dir(root, commit_log)
+    place = open_dir(root, commit_log, in_rocksdb=True)
     check_apart_from(backing, place)
     with PointChange(backing, makes=True) as change:
         head = add_point(change, backing, place)

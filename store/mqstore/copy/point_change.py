@@ -21,6 +21,8 @@ from mqstore.files.points.repository import (
     UNFINISHED,
     Repository,
     is_begun,
+    object_folder,
+    object_path,
     point_path,
 )
 
@@ -81,6 +83,12 @@ class PointChange:
             reason = f"has had {MOST_POINTS} points; begin another repository"
             raise InvalidOptionError("REPO", self.repository.address, reason)
         return found
+
+    def tidy(self, number: int, needed: Collection[str]) -> None:
+        """Remove objects of the point ``number`` that it does not need, as of a first try."""
+        path = object_folder(number)
+        names = [f"{number:08d}/{entry.name}" for entry in self._backing.entries(path)]
+        self._backing.remove(object_path(name) for name in names if name not in needed)
 
     def publish(self, number: int, manifest: bytes) -> None:
         """Give the point its name: from here on it counts."""

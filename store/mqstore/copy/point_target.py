@@ -119,6 +119,11 @@ class PointTarget:
         """Note a folder."""
         self._folders.setdefault(path)
 
+    def drop(self, folder: str = "") -> None:
+        """Forget the files that were taken, or those below a folder: they are taken again."""
+        for path in [path for path in self.files if not folder or path.startswith(f"{folder}/")]:
+            del self.files[path]
+
     def finish(self) -> None:
         """Make all that was taken durable."""
         if self._pack is not None:

@@ -8,11 +8,13 @@ from typing import Final
 from mqstore.copy.copy_store import Copied, check_apart
 from mqstore.errors import CorruptStoreError
 from mqstore.files.base import durable
+from mqstore.files.base.store_dir import open_dir, rocksdb_queues
 from mqstore.files.copy_target import Copy
 from mqstore.files.points.backing import LocalBacking
 from mqstore.files.points.folder import PartsFile, PointFolder
 from mqstore.files.points.manifest import DIGEST_CHARS, PointFile, PointPart
 from mqstore.files.points.repository import object_path
+from mqstore.format.names import ABORT
 from mqstore.read.directory import take
 
 _BYTES_AT_ONCE: Final = 1 << 20
@@ -45,6 +47,10 @@ def restore_point(
                 source.close()
             if progress is not None:
                 progress(copy.copied_bytes, manifest.head.bytes)
+        if rocksdb_queues(open_dir(copy.root, in_rocksdb=True)) is not None:
+            # Units may be missing that the broker had in memory: without the file it leaves out
+            # the record at place 0 when it makes them.
+            copy.put(ABORT, b"")
         take(copy.root)  # Raises if the store cannot be read.
     return Copied(take(target), 0, copy.copied_bytes, manifest.head.left_out)
 

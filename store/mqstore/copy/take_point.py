@@ -8,6 +8,7 @@ from typing import Final
 
 from mqstore.copy.copy_store import Filled, fill
 from mqstore.copy.point_change import PointChange
+from mqstore.copy.point_databases import databases_of, take_database
 from mqstore.copy.point_target import PointTarget
 from mqstore.errors import InvalidOptionError
 from mqstore.files.base.store_dir import StoreDir, open_dir
@@ -19,6 +20,7 @@ from mqstore.read.at_rest import take_at_rest
 from mqstore.read.source import Snapshot
 
 _REPOSITORY: Final = "REPO"
+_FILLS: Final = 10
 
 
 def take_point(
@@ -32,7 +34,7 @@ def take_point(
     CorruptStoreError for a damaged manifest, NoSpaceError, StoreUnavailableError, OSError. The
     repository is then as it was.
     """
-    place = open_dir(root, commit_log)
+    place = open_dir(root, commit_log, in_rocksdb=True)
     check_apart_from(backing, place)
     with PointChange(backing, makes=True) as change:
         return add_point(change, backing, place)
@@ -49,7 +51,7 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     change.begin()
     target = PointTarget(backing, number, before)
     try:
-        filled = fill(target, place)
+        filled = _filled(target, place)
         target.finish()
     except BaseException:
         target.leave()
@@ -57,8 +59,23 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     made = _manifest(number, began_ms, place, target, filled)
     found = _read_back(backing, made)
     head = _head(made.head, found)
+    change.tidy(number, made.objects())
     change.publish(number, encode(PointManifest(head, made.folders, made.files)))
     return head
+
+
+def _filled(target: PointTarget, place: StoreDir) -> Filled:
+    """Take the store; begin again where its broker deleted the file that the point would end in."""
+    for tries_left in reversed(range(_FILLS)):
+        try:
+            for path in databases_of(place):
+                take_database(target, place, path)
+            return fill(target, place)
+        except FileNotFoundError:
+            if not tries_left:
+                raise
+            target.drop()
+    raise AssertionError("the last try returns or raises")
 
 
 def check_apart_from(backing: Backing, place: StoreDir) -> None:

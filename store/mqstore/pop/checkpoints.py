@@ -24,7 +24,8 @@ class OpenOffsets:
 
     ``names[queue[i]]`` is (topic, group, queueId). A message is there once: ``visible_ms`` is the
     latest of its checkpoints, ``pop_ms`` the pop time of that one. ``ends`` has for each queue the
-    offset behind the last message that any of its checkpoints names, acknowledged or not.
+    offset behind the last message that any of its checkpoints names, acknowledged or not;
+    ``named_offsets`` are all those messages, once each, of queue ``named_queue``.
     """
 
     names: list[tuple[str, str, int]]
@@ -33,6 +34,8 @@ class OpenOffsets:
     visible_ms: Int64s
     pop_ms: Int64s
     ends: Int64s
+    named_queue: Int64s
+    named_offsets: Int64s
 
 
 class CheckpointLog:
@@ -94,17 +97,26 @@ class CheckpointLog:
         ends = np.zeros(len(self._queues), np.int64)
         # What was popped, was popped, though a broker that was killed begins at an earlier offset.
         np.maximum.at(ends, queues, places + 1)
+        named = np.lexsort((places, queues))
+        named = named[_lasts(queues[named], places[named])]
+        named_queue, named_offsets = queues[named], places[named]
         live = ~np.isin(cells, np.array(self._done, np.int64))
         ack_keys, ack_places = (np.array(column, np.int64) for column in self._acks)
         open_ = np.flatnonzero(live & ~_among(keys, places, ack_keys, ack_places))
         # The latest checkpoint of a message comes last of those with its queue and offset.
         order = open_[np.lexsort((visible[open_], places[open_], queues[open_]))]
         queues, places = queues[order], places[order]
-        last = np.ones(len(order), np.bool_)
-        last[:-1] = (queues[1:] != queues[:-1]) | (places[1:] != places[:-1])
+        last = _lasts(queues, places)
         chosen = order[last]
         return OpenOffsets(
-            list(self._queues), queues[last], places[last], visible[chosen], pops[chosen], ends
+            list(self._queues),
+            queues[last],
+            places[last],
+            visible[chosen],
+            pops[chosen],
+            ends,
+            named_queue,
+            named_offsets,
         )
 
     def _hash(self, key: PopKey) -> int:
@@ -118,6 +130,13 @@ class CheckpointLog:
         if len(self._columns["key"]) + len(self._acks[0]) + len(self._done) > MAX_OPEN:
             expected = f"broker {self._broker} has more than {MAX_OPEN:,} popped messages open"
             raise InvalidOptionError("groups", self._groups or "", f"{expected}: name fewer groups")
+
+
+def _lasts(queues: Int64s, places: Int64s) -> Mask:
+    """Tell which are the last of equal ones; they are sorted."""
+    last = np.ones(len(queues), np.bool_)
+    last[:-1] = (queues[1:] != queues[:-1]) | (places[1:] != places[:-1])
+    return last
 
 
 def _hashed(*parts: str | int) -> int:

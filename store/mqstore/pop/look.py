@@ -9,10 +9,12 @@ Offsets are written every five seconds. Where the log goes on behind them, a mes
 over may have been revived since: its copy in the retry topic tells.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,6 +46,7 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 
+_LOG = logging.getLogger(__name__)
 SLACK_MS: Final = 300_000
 """So much older than the newest that was delivered, checkpoints are still looked at."""
 _POP_EXPRESSION: Final = " || ".join(POP_TAGS)
@@ -67,6 +70,8 @@ class _PopLook:
         """Collect checkpoints and acknowledgements."""
         timers = self._queues(lambda topic: topic == TIMER_TOPIC)
         revived = self._queues(lambda topic: topic.startswith(REVIVE_PREFIX))
+        if revived and not any(queue.topic == TIMER_TOPIC for queue in self.snapshot.queues):
+            _warn_of_hidden(self.snapshot.broker_name)
         newest = max(self._last_times([*timers, *revived]), default=None)
         if newest is None:
             return
@@ -152,6 +157,17 @@ class _PopLook:
                     self.log.add_acks(acks)
 
 
+@lru_cache(maxsize=1024)
+def _warn_of_hidden(broker: str) -> None:
+    """Warn once in a process and for a broker; one of 5.1 does not know the topic by its name."""
+    _LOG.warning(
+        "broker %s has no topic %s for clients: what POP groups popped is not counted before it is "
+        "delivered again; its store tells",
+        broker,
+        TIMER_TOPIC,
+    )
+
+
 def offsets_and_bounds(source: BoundsSource, snapshot: Snapshot) -> tuple[GroupOffsets, Snapshot]:
     """Return what groups committed, and a snapshot that is not older where groups pop.
 
@@ -197,7 +213,8 @@ def pop_state(
     scan raises.
     """
     config = source.config
-    with_kv = facts.kv is None or facts.kv.pairs
+    # In a store, groups that have acknowledged everything have no entry.
+    with_kv = facts.kv is None or facts.order_info is not None
     look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option), set())
     look.read(committed)
     opened = look.log.open_offsets()
@@ -206,8 +223,8 @@ def pop_state(
         PopSources(
             opened=opened,
             named=frozenset(look.named),
-            committed=committed,
-            pulled=config.pull_offsets() if with_kv else {},
+            committed=_chosen(committed, groups),
+            pulled=_chosen(config.pull_offsets(), groups) if with_kv else {},
             order_info=_chosen(facts.order_info or {}, groups),
             modes=frozenset(pair for pair in facts.modes if groups(pair[1])),
             kv=None if facts.kv is None else _chosen_entries(facts.kv, groups),

@@ -25,12 +25,19 @@ PULL: Final = "PULL"
 POP: Final = "POP"
 POP_FIFO: Final = "POP_FIFO"
 POP_KV: Final = "POP_KV"
+NOT_POPPED: Final = -1
+"""For a time of a message that is not known to be popped."""
+_MOST_UNNAMED: Final = 1_000_000
+"""Of more, all are ready from the first on."""
 KV_UNKNOWN: Final = "KV_UNKNOWN"  # popped messages are in a KV service that cannot be read
 POP_BUFFERED: Final = "POP_BUFFERED"  # acknowledgements of some seconds are in memory alone
 
 GroupOffsets: TypeAlias = Mapping[TopicGroup, Mapping[int, int]]
 _GroupQueue: TypeAlias = tuple[str, str, int]
 _NOTHING: Final = np.empty(0, np.int64)
+
+
+_PopColumns: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,9 @@ class PopQueue:
 
     ``queue_offsets`` ascend. ``next`` is the offset behind everything that was popped;
     ``committed`` is what the broker would pop next if it started on these files. ``deliveries``
-    are 0 where they are not known.
+    are 0 where they are not known. A message between the two that no checkpoint names is not known
+    to be popped, as a broker with enablePopBufferMerge may have lost its checkpoint: it is among
+    the n, and its times are NOT_POPPED.
     """
 
     next: int
@@ -92,11 +101,12 @@ class PopQueue:
             expired = max(low - self.next, 0)
             return PopStanding(begin, high - begin, 0, 0, again, expired, _NOTHING, self.status)
         held = (self.queue_offsets >= low) & (self.queue_offsets < begin)
-        open_, late = self.queue_offsets[held], self.visible_ms[held] < as_of_ms
-        due = int(np.count_nonzero(late))
+        open_, visible = self.queue_offsets[held], self.visible_ms[held]
+        unpopped = int(np.count_nonzero(visible == NOT_POPPED))
+        due = int(np.count_nonzero(visible < as_of_ms)) - unpopped
         again = None if self.is_live else begin - min(max(self.committed or 0, low), begin)
         expired = max(low - self.next, 0) + int(np.count_nonzero(self.queue_offsets < low))
-        ready, inflight = high - begin, len(open_) - due
+        ready, inflight = high - begin + unpopped, len(open_) - due - unpopped
         return PopStanding(begin, ready, inflight, due, again, expired, open_, self.status)
 
 
@@ -137,6 +147,7 @@ class PopState:
         self._columns = places, visible, pops, deliveries
         count = len(self._numbers)
         self._edges = np.searchsorted(queue, np.arange(count + 1))
+        self._named = {name: number for number, name in enumerate(sources.opened.names)}
         self._ends = _ends(sources, self._numbers, queue, places)
         self.modes: Mapping[TopicGroup, str]
         """How each pair pops; a pair that is not here pulls."""
@@ -172,7 +183,30 @@ class PopState:
         places, visible, pops, deliveries = (column[start:end] for column in self._columns)
         begin = max(begin, int(self._ends[number]))
         columns = places, visible, pops, deliveries
+        if mode == POP and committed is not None and committed < begin:
+            begin, columns = self._with_unnamed((topic, group, queue_id), committed, begin, columns)
         return PopQueue(begin, committed, *columns, sources.is_live, status)
+
+    def _with_unnamed(
+        self, name: _GroupQueue, committed: int, end: int, columns: _PopColumns
+    ) -> tuple[int, _PopColumns]:
+        """Return where what was never popped begins, and the columns with what no pop names."""
+        opened = self._sources.opened
+        number = self._named.get(name, -1)
+        start, stop = np.searchsorted(opened.named_queue, [number, number + 1])
+        named = opened.named_offsets[start:stop]
+        named = named[(named >= committed) & (named < end)]
+        if len(named) == end - committed:
+            return end, columns
+        if end - committed > _MOST_UNNAMED:
+            gaps = np.flatnonzero(named != committed + np.arange(len(named)))
+            return committed + (int(gaps[0]) if len(gaps) else len(named)), columns
+        unnamed = np.setdiff1d(np.arange(committed, end), named, assume_unique=True)
+        never = np.full(len(unnamed), NOT_POPPED)
+        added = unnamed, never, never, np.zeros_like(unnamed)
+        places, visible, pops, deliveries = map(np.concatenate, zip(columns, added, strict=True))
+        order = np.argsort(places, kind="stable")
+        return end, (places[order], visible[order], pops[order], deliveries[order])
 
 
 def _modes(sources: PopSources) -> tuple[dict[TopicGroup, str], dict[TopicGroup, str]]:

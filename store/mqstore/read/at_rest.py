@@ -8,7 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from mqstore.files.base.folder import Folder
-from mqstore.files.base.store_dir import open_dir
+from mqstore.files.base.store_dir import (
+    BY_LOG,
+    ROCKSDB_CONSUME_QUEUE,
+    open_dir,
+    rocksdb_queues,
+)
+from mqstore.files.rocksdb.database import check_installed
+from mqstore.read.rocksdb_bounds import RocksOrigin
 from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 
@@ -25,9 +32,13 @@ class AtRestOrigin(StoreOrigin):
         return StoreBounds(self, broker_name)
 
 
-def open_at_rest(root: Folder) -> AtRestOrigin:
+def open_at_rest(root: Folder) -> StoreOrigin:
     """Return the store at ``root``. Raises as ``open_origin``, and UncleanStoreError."""
-    found = open_dir(root, in_batches=True)
+    found = open_dir(root, in_rocksdb=root.opens_databases, in_batches=True)
+    path = rocksdb_queues(found) if root.opens_databases else None
+    if path is not None:
+        check_installed(f"{found.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")
+        return RocksOrigin(found.folder, found.commit_log, path)
     return AtRestOrigin(found.folder, found.commit_log)
 
 

@@ -19,7 +19,7 @@ from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import shown
 from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.pop.look import offsets_and_bounds, pop_state
-from mqstore.pop.state import KV_UNKNOWN, PopState
+from mqstore.pop.state import KV_UNKNOWN, NOT_POPPED, PopState
 from mqstore.read.plan import SplitLimits, split
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
@@ -110,6 +110,7 @@ class UnacknowledgedPart:
             _taken(column, rows, popped)
             for column in (queue.visible_ms, queue.pop_ms, queue.deliveries)
         )
+        popped = popped & (visible != NOT_POPPED)
         late = visible < self.as_of_ms
         deliveries = found["reconsumeTimes"].to_numpy() + popped
         state = np.where(popped, np.where(late, DUE, INFLIGHT), READY)

@@ -65,6 +65,6 @@ class Ledger:
         """The messages that were never delivered, or of which a delivery is open."""
         return self.never_popped | {key for key, held in self.open.items() if held}
 
-    def in_flight(self, now_ms: int) -> set[Place]:
-        """Return the places of open deliveries whose time is not over."""
-        return {h.place for held in self.open.values() for h in held if h.visible_ms > now_ms}
+    def handles(self) -> list[Handle]:
+        """Return the deliveries that are open."""
+        return [handle for held in self.open.values() for handle in held]

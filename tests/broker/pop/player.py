@@ -24,9 +24,7 @@ class Player:
 
     rng: random.Random
     ledger: Ledger
-    broker: str = "broker-a"
     queues: int = 2
-    short_ms: int = SHORT_MS
 
     @classmethod
     def of(cls, name: str, seed: int, *, is_fifo: bool = False) -> "Player":
@@ -70,7 +68,10 @@ class Player:
         if chance < 0.5:
             self.ack(remote, handle)
         elif chance < 0.7 and not self.ledger.is_fifo:
-            time_ms = self.rng.choice((self.short_ms, LONG_MS))
+            # The change's checkpoint has the time of the change: in the pop's own millisecond
+            # nobody, the broker neither, could tell the two apart.
+            until(lambda: now_ms() > handle.pop_ms)
+            time_ms = self.rng.choice((SHORT_MS, LONG_MS))
             changed = remote.change(self.ledger.group, handle, time_ms)
             self.ledger.change(handle, changed)
 
@@ -84,7 +85,7 @@ class Player:
         for _ in range(steps):
             if not self.ledger.sent or self.rng.random() < 0.3:
                 self.send(remote, self.rng.randrange(1, 25))
-            time_ms = LONG_MS if self.rng.random() < 0.6 else self.short_ms
+            time_ms = LONG_MS if self.rng.random() < 0.6 else SHORT_MS
             queue_id = self.rng.choice((-1, self.rng.randrange(self.queues)))
             handles = self.pop(remote, self.rng.choice((1, 3, 8, 16, 32)), time_ms, queue_id)
             for handle in handles:

@@ -68,6 +68,10 @@ class Directory(Folder):
         os.close(fd)
         raise UnsafePathError(where, "not a plain file")
 
+    def local_path(self, path: str) -> str:
+        """Return the path."""
+        return os.path.abspath(f"{self.name}/{path}")  # noqa: PTH100
+
     def entries(self, path: str = "") -> list[Entry]:
         """Return the entries of the directory ``path``, sorted by name. Raises as ``Folder``."""
         found = []

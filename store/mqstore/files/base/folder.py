@@ -36,6 +36,8 @@ class Folder(ABC):
 
     is_remote: ClassVar[bool] = False
     """Whether every read of a file waits for a network."""
+    opens_databases: ClassVar[bool] = True
+    """Whether RocksDB databases in it are read."""
 
     @property
     @abstractmethod
@@ -116,6 +118,10 @@ class Folder(ABC):
             return file.read(min(file.size, most), 0)
         finally:
             file.close()
+
+    def local_path(self, path: str) -> str | None:
+        """Return the path of a file on this machine that has the bytes of ``path``, or None."""
+        return None
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Return what ``work``, which reads files in it, returns for each item, in order.

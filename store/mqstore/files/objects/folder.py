@@ -242,6 +242,7 @@ class ObjectFolder(Folder):
     """
 
     is_remote = True
+    opens_databases = False
 
     def __init__(self, files: ObjectFiles, below: str = "") -> None:
         self._files, self._below = files, below

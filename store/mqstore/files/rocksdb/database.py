@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mqstore.errors import CorruptStoreError, StoreFlavour, UnsupportedStoreError
@@ -27,6 +28,7 @@ _OPENING_TRIES: Final = 4
 _MOST_LOG_BYTES: Final = 4 << 30  # Brokers begin a new MANIFEST at 1 GiB, and flush at 128 MiB.
 _FILE_ENDINGS: Final = (".sst", ".log", ".blob")
 _FILE_BEGINNINGS: Final = ("MANIFEST-", "OPTIONS-")
+_COPIED_AT_ONCE: Final = 1 << 20
 _FILE_NAMES: Final = ("CURRENT", "IDENTITY")
 
 
@@ -54,8 +56,9 @@ class RocksDatabase:
         Raises that, also for a database too large to open, CorruptStoreError, UnsafePathError,
         FileNotFoundError, OSError.
         """
+        self._root, self._path = root, path
         self._where = f"{root}/{path}"
-        if root.is_remote:
+        if not root.opens_databases:
             reason = f"RocksDB databases are read in local directories only: copy the store{advice}"
             raise UnsupportedStoreError(self._where, flavour, reason)
         self._advice = advice
@@ -64,13 +67,13 @@ class RocksDatabase:
         self._view = ""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         for tries_left in reversed(range(_OPENING_TRIES)):
-            before = _files(root, path)
+            before = database_files(root, path)
             self._check_size(before)
             try:
                 self._families = self._open(before)
             except CorruptStoreError:
                 # A process that has it open may have removed files meanwhile.
-                if not tries_left or _files(root, path) == before:
+                if not tries_left or database_files(root, path) == before:
                     raise
             else:
                 return
@@ -176,7 +179,7 @@ class RocksDatabase:
         folder = tempfile.TemporaryDirectory(prefix="mqlog-rocksdb-")
         try:
             for name in names:
-                os.symlink(f"{os.path.abspath(self._where)}/{name}", f"{folder.name}/{name}")  # noqa: PTH100, PTH211
+                _put_into(folder.name, self._root, f"{self._path}/{name}", name)
             self._view = folder.name
             found = self._opened(folder.name)
         except BaseException:
@@ -210,7 +213,22 @@ class RocksDatabase:
         )
 
 
-def _files(root: Folder, path: str) -> dict[str, int]:
+def _put_into(folder: str, root: Folder, path: str, name: str) -> None:
+    """Link a file of a database into a temporary folder, or copy it where it is no file as such."""
+    local = root.local_path(path)
+    if local is not None:
+        os.symlink(local, f"{folder}/{name}")  # noqa: PTH211
+        return
+    source = root.open(path)
+    try:
+        with Path(folder, name).open("xb") as file:
+            for position in range(0, source.size, _COPIED_AT_ONCE):
+                file.write(source.read(_COPIED_AT_ONCE, position))
+    finally:
+        source.close()
+
+
+def database_files(root: Folder, path: str) -> dict[str, int]:
     """Return names and sizes of the files that a database consists of. Raises UnsafePathError."""
     return {
         entry.name: entry.size

@@ -2,7 +2,7 @@
 
     python -m benchmarks pops
 
-MESSAGES in 4 queues of each of 100 topics, and a row for each queue of each of 1,000 groups (a
+MESSAGES (6,400 at least) in 4 queues of each of 100 topics, and a row for each queue of each of 1,000 groups (a
 ten-thousandth of MESSAGES, if fewer). Each group stands at another place of each queue. The store
 ``pop`` has beside that a checkpoint of 8 messages for each group and topic, half of which are
 acknowledged; both are counted by the tags themselves.
@@ -37,6 +37,8 @@ POPPED = 8
 ACKNOWLEDGED = 4
 BROKER = "b"
 INVISIBLE_MS = 60_000
+FEWEST = 2 * POPPED * TOPICS * QUEUES
+"""Fewer messages would leave queues without the messages that are popped."""
 
 
 def main(count: int) -> None:
@@ -44,6 +46,7 @@ def main(count: int) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    count = max(FEWEST, count)
     groups = max(2, count // 10_000)
     shape = Shape(count, 100, queues=QUEUES, topics=TOPICS)
     with tempfile.TemporaryDirectory() as directory:

@@ -132,6 +132,7 @@ def test_a_cluster_has_its_topics_and_tables(run: Run) -> None:
         ("INSTALL httpfs", "disabled by configuration"),
         ("SET enable_external_access = true", "locked"),
         ("FROM scan", "does not exist"),
+        ("FROM absent", "SHOW TABLES lists topics and tables"),
     ],
 )
 def test_sql_that_is_wrong_or_leaves_the_places_is_one_line(

@@ -24,7 +24,7 @@ from broker.toolchain import Toolchain
 from deliver import test_sent_to_brokers as direct
 from deliver.failing_trial import is_whole
 from live.real import READING, Live, full_rows, slices
-from live.test_through_proxy import only
+from live.test_through_proxy import cluster, only
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once.commit import publish
 from mqstore.deliver.once.errors import PublicationError
@@ -42,10 +42,9 @@ from mqstore.live.send.sender import Sender
 from support.processes import until
 from support.writing import rows
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.parametrize("cluster", ["5.5.0"], indirect=True, scope="session"),
-]
+__all__ = ["cluster"]
+
+pytestmark = pytest.mark.broker
 QUEUES = 3
 SETTINGS = {**FAST_DELAYS, "enableMixedMessageType": "true"}
 """A proxy takes messages of several types for topics of the type MIXED only."""

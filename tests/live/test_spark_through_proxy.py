@@ -9,16 +9,15 @@ from pyspark.sql import SparkSession
 from broker.harness import BROKER_NAME
 from live import test_spark_brokers as direct
 from live.real import NAMES, Live
-from live.test_through_proxy import live
+from live.test_through_proxy import cluster, live
 from mqstore.live.origin.groups import committed_by
 
-__all__ = ["live"]
+__all__ = ["cluster", "live"]
 
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.soak,
-    pytest.mark.parametrize("cluster", ["5.5.0"], indirect=True, scope="session"),
 ]
 
 test_options = direct.test_options_choose_the_rows_that_they_choose_of_a_directory

@@ -45,10 +45,7 @@ from mqstore.request.places import open_all
 from support import soak
 from support.processes import until
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.parametrize("cluster", ["5.5.0"], indirect=True, scope="session"),
-]
+pytestmark = pytest.mark.broker
 
 
 CLI = "from mqlog_jobs import cli; cli.main()"
@@ -65,6 +62,13 @@ def only(*ports: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection, "connected", guarded)
         yield
+
+
+@pytest.fixture(scope="module")
+def cluster(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """A name server of its own: that of all tests may know another broker of the same name."""
+    with Servers(toolchain, proxies.PROXY_VERSION, tmp_path_factory.mktemp("servers-")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@
 
     python -m benchmarks pops
 
-MESSAGES (6,400 at least) in 4 queues of each of 100 topics, and a row for each queue of each of 1,000 groups (a
-ten-thousandth of MESSAGES, if fewer). Each group stands at another place of each queue. The store
-``pop`` has beside that a checkpoint of 8 messages for each group and topic, half of which are
-acknowledged; both are counted by the tags themselves.
+MESSAGES (6,400 at least) in 4 queues of each of 100 topics, and a row for each queue of each of
+1,000 groups (a ten-thousandth of MESSAGES, if fewer). Each group stands at another place of each
+queue. The store ``pop`` has beside that a checkpoint of 8 messages for each group and topic, half
+of which are acknowledged; both are counted by the tags themselves.
 """
 
 import json

@@ -139,7 +139,8 @@ app = typer.Typer(
     "without a broker. Show running clusters as well: rocketmq://HOST:9876.",
     epilog="mqlog COMMAND -h explains a command, with examples.\n\n"
     "Exit codes: 0 done; 1 verify or doctor found errors, audit found differences, salvage lost "
-    "something, snapshot --hold-max removed points, or find found nothing; 2 an argument is wrong, a store cannot be read or output cannot be written; "
+    "something, snapshot --hold-max removed points, or find found nothing; 2 an argument is wrong, "
+    "a store cannot be read or output cannot be written; "
     "3 backlog --fail-above: a group has more messages waiting; "
     "130 interrupted; 141 the reader of the pipe is gone.",
     no_args_is_help=True,

@@ -52,6 +52,10 @@ _CONFINED: Final = {
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
+_NOT_SHOWN: Final = (
+    "a date or time of the rows cannot be shown, such as one outside of the years 1 to 9999: cast "
+    "it to VARCHAR, or write --parquet"
+)
 _NUMERIC: Final = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 
@@ -264,9 +268,13 @@ def _names(schema: pa.Schema) -> list[str]:
 
 
 def _rows(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
-    """Yield rows with values that the forms of a command know."""
+    """Yield rows with values that the forms of a command know; raises InvalidQueryError."""
     for batch in batches:
-        for row in batch.rename_columns(names).to_pylist(maps_as_pydicts="lossy"):
+        try:
+            rows = batch.rename_columns(names).to_pylist(maps_as_pydicts="lossy")
+        except (ValueError, OverflowError) as error:
+            raise InvalidQueryError(f"{_NOT_SHOWN} ({error})") from None
+        for row in rows:
             yield {name: _value(value) for name, value in row.items()}
 
 

@@ -15,7 +15,7 @@ from mqstore.audit.differences import Difference, differences
 from mqstore.audit.digests import AuditDigests, AuditRule, default_left_out, digests_of
 from mqstore.audit.sides import audit_sides
 from mqstore.read.directory import open_origin
-from mqstore.read.source import slices_of
+from mqstore.read.source import QueueSlice, slices_of
 from support import kernels, soak
 from support.oracle import Message, join_properties
 from support.stores import Layout, lay_out
@@ -193,6 +193,29 @@ def test_what_expired_in_one_place_is_missing_by_offset(tmp_path: Path) -> None:
     assert [replace(one.first, broker="b") for one in found if one.first] == [
         one.second for one in other
     ]
+
+
+def test_queues_whose_offsets_lie_far_apart_are_compared_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [message(n) for n in range(12)]
+    here = lay_out(tmp_path / "a" / "store", sent, LAYOUT).root
+    firsts = {(topic, queue): 2**55 for topic in "AB" for queue in range(3)}
+    far = replace(LAYOUT, first_queue_offsets=firsts)
+    there = lay_out(tmp_path / "b" / "store", sent, far).root
+    read: list[tuple[int, int]] = []
+    real = differing._rows
+
+    def noted(piece: QueueSlice | None, rule: AuditRule, bounds: tuple[int, int]) -> object:
+        read.append(bounds)
+        assert len(read) <= 24, "the offsets between the queues are looked at"
+        return real(piece, rule, bounds)
+
+    monkeypatch.setattr(differing, "_rows", noted)
+
+    found = audited(here, there, BY_OFFSET)
+
+    assert sorted(one.kind for one in found) == ["extra"] * 12 + ["missing"] * 12
 
 
 @pytest.mark.parametrize("rule", [BY_OFFSET, BY_ID], ids=["by offset", "by id"])

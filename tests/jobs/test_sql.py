@@ -133,6 +133,8 @@ def test_a_cluster_has_its_topics_and_tables(run: Run) -> None:
         ("SET enable_external_access = true", "locked"),
         ("FROM scan", "does not exist"),
         ("FROM absent", "SHOW TABLES lists topics and tables"),
+        ("SELECT TIMESTAMP 'infinity'", "outside of the years 1 to 9999: cast it to VARCHAR"),
+        ("SELECT [DATE '20000-01-01']", "outside of the years 1 to 9999: cast it to VARCHAR"),
     ],
 )
 def test_sql_that_is_wrong_or_leaves_the_places_is_one_line(

@@ -59,6 +59,9 @@ def to(place: list[int], value: object) -> Callable[[list[Any]], None]:
 
 HARMFUL = {
     **{f"the path {p!r}": to([0], p) for p in ("../x", "/etc/x", "a/../../x", "a//b", "", "a\0b")},
+    "a path of very many folders": to([0], "/".join("a" * 10_000)),
+    "a folder of very many folders": lambda listed: listed[0].append("/".join("a" * 10_000)),
+    "a path longer than any": to([0], "a" * 5_000),
     "a path that is a number": to([0], 7),
     **{f"the object {p!r}": to([2, 0, 0], p) for p in ("../../x", "1/pack", "00000001/../x", None)},
     **{f"the size {n}": to([1], n) for n in (FAR, -1, 1.5, True, 10**400)},

@@ -9,6 +9,7 @@ import pytest
 
 from mqstore.errors import InvalidOptionError, UnknownGroupError
 from mqstore.format.names import TRACE_TOPIC
+from mqstore.format.trace_entries import SUB_BEFORE, TraceEntry
 from mqstore.tables import deliveries, latency, percentiles
 from mqstore.tables.percentiles import MAX_EXACT, Durations
 from support import goldens, parts, traced
@@ -138,6 +139,18 @@ def test_each_stage_counts_what_is_traced_and_nothing_is_guessed(laid: Path) -> 
     assert (group["unfinished"], group["failed"], group["exact"]) == (1, 1, True)
 
 
+def test_a_delivery_without_a_time_is_no_duration(store: MakeStore) -> None:
+    again = before("a", 0, "2", 1).replace(",0,", ",,", 1)
+    first = before("a", 0, "0").replace(",0,", ",,", 1)
+    events = [before("a", 1_000_100, "1"), after("a", 1_000_200, "1", "false"), first, again]
+    root = store([message("a", 1_000_000, 1_000_010), trace(*events)], LARGE).root
+
+    rows = read(root)
+
+    assert stage(rows, "g", "RETRIES")["count"] == 0
+    assert stage(rows, "g", "STORED_TO_DELIVERED")["maxMs"] == 90.0
+
+
 def test_messages_without_a_trace_are_counted_also_of_a_named_group_without_any(
     laid: Path, store: MakeStore
 ) -> None:
@@ -200,6 +213,11 @@ def test_more_than_fits_into_memory_is_an_error_that_says_what_to_do(
     monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 3)
     with pytest.raises(InvalidOptionError, match="T has more deliveries than fit into memory"):
         read(laid)
+    monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 100)
+    found = deliveries.Deliveries()
+    entry = TraceEntry(event=SUB_BEFORE, fields=8, group="g", request_id="r" * 60_000)
+    with pytest.raises(deliveries.TooManyDeliveriesError):
+        found.add(0, entry)
     monkeypatch.undo()
     monkeypatch.setattr(latency, "MAX_COUNTED_APART", 1)
     with pytest.raises(InvalidOptionError, match="more groups, queues and intervals than fit"):

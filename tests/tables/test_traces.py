@@ -7,9 +7,10 @@ import pytest
 
 from mqstore.errors import UnknownTopicError
 from mqstore.format.names import TRACE_TOPIC
+from mqstore.tables import traces
 from support import goldens, parts, traced
 from support.oracle import Message, join_properties
-from support.stores import MakeStore
+from support.stores import Layout, MakeStore
 
 Row = dict[str, Any]
 
@@ -17,6 +18,20 @@ Row = dict[str, Any]
 @pytest.fixture(params=goldens.VERSIONS)
 def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+def test_a_batch_of_rows_is_bounded_whatever_field_of_an_entry_is_long(store: MakeStore) -> None:
+    long = b"h" * 60_000
+    one = b"Pub\x011\x01%b\x01g\x01t\x01%b\x01\x01\x01%b\x011\x011\x010\x01\x01true\x01%b\x02"
+    sent = one % (long, b"ID", long, long)
+    joined = one % (long, b",".join([b"ID"] * 5_000), long, long)
+    root = store([*[trace(sent * 20)] * 8, trace(joined)], Layout(commit_log_bytes=64 << 20)).root
+
+    found = [batch for work in parts.planned(root, "traces") for batch in work.part.batches(())]
+
+    assert sum(batch.num_rows for batch in found) == 161
+    assert max(batch.nbytes for batch in found) < 2 * traces._BATCH_BYTES
+    assert "5,000 messages" in found[-1]["problem"][-1].as_py()
 
 
 @pytest.fixture

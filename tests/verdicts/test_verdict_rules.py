@@ -219,6 +219,15 @@ def test_a_look_back_decides_what_stands() -> None:
     ]
 
 
+def test_an_offset_that_was_set_back_is_no_evidence_of_others_that_move() -> None:
+    stands, set_back = look(0, 50, behind()), look(-300, 200, behind(1))
+    assert verdicts(group(stands, set_back)) == []
+    moves = look(200, 200, queue(2))
+    assert only(group(stands, set_back, moves)).numbers["consumedOfOthers"] == 200
+    # A queue that was made anew stored nothing below zero.
+    assert verdicts(group(look(1, 500, behind()), look(1, -20, behind(1)))) == []
+
+
 def test_a_queue_without_consumers_is_neither_stuck_nor_slow() -> None:
     alone = look(0, 50, behind(consumers=0))
     other = look(200, 200, queue(1, consumers=0))

@@ -95,11 +95,8 @@ def _of_queue(
     broker: str, pieces: tuple[QueueSlice | None, QueueSlice | None], rule: AuditRule
 ) -> Iterator[Difference]:
     held = [piece for piece in pieces if piece is not None]
-    start = min((piece.start for piece in held), default=0)
-    end = max((piece.end for piece in held), default=0)
     queue = (broker, held[0].topic, held[0].queue_id) if held else ("", "", 0)
-    for low in range(start, end, _OFFSETS_AT_A_TIME):
-        bounds = low, min(low + _OFFSETS_AT_A_TIME, end)
+    for bounds in _windows(held):
         first, second = (_rows(piece, rule, bounds) for piece in pieces)
         found = [
             Difference(NOT_IN_SECOND, _place(queue, first, row), None)
@@ -119,6 +116,15 @@ def _of_queue(
             fields = _fields([next(iter(_clipped(p, bounds_of)), None) for p in pieces], rule)
             found.append(Difference(ALTERED, here, there, fields=fields))
         yield from sorted(found, key=_queue_offset)
+
+
+def _windows(pieces: Sequence[QueueSlice]) -> Iterator[tuple[int, int]]:
+    """Yield parts of the queue offsets of pieces; what may lie far between them is in none."""
+    low = 0
+    while left := [piece for piece in pieces if piece.end > low]:
+        low = max(low, min(piece.start for piece in left))
+        yield low, low + _OFFSETS_AT_A_TIME
+        low += _OFFSETS_AT_A_TIME
 
 
 def _clipped(piece: QueueSlice | None, bounds: tuple[int, int]) -> list[QueueSlice]:

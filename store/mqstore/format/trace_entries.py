@@ -86,7 +86,11 @@ class TraceEntry:
     @property
     def size(self) -> int:
         """About how many bytes its texts have."""
-        texts = self.msg_id, self.group, self.topic, self.tags, self.keys, self.raw
+        texts = (
+            self.msg_id, self.group, self.topic, self.tags, self.keys, self.request_id,
+            self.region, self.store_host, self.offset_msg_id, self.transaction_id,
+            self.client_host, self.result, self.problem, self.raw,
+        )  # fmt: skip
         return sum(len(text) for text in texts if text is not None)
 
 
@@ -258,7 +262,7 @@ def _of_batch(entry: TraceEntry) -> Iterator[TraceEntry]:
     count = joined.count(",") + 1
     if count == 1:
         return iter([entry])
-    rest = sum(map(len, filter(None, (entry.tags, entry.keys, entry.group, entry.topic))))
+    rest = entry.size - len(joined) - len(entry.offset_msg_id or "")
     if count * rest > MAX_IDS_BYTES:
         raise _UnreadableError(f"{count:,} messages with fields of {rest:,} characters")
     places = (entry.offset_msg_id or "").split(",") if entry.offset_msg_id else []

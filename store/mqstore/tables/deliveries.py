@@ -12,7 +12,8 @@ from typing import Final
 from mqstore.format.trace_entries import SUB_AFTER, SUB_BEFORE, TraceEntry
 
 MAX_DELIVERIES: Final = 1_000_000
-"""Held at the same time: about 300 bytes each."""
+"""Held at the same time: about 300 bytes each; one with longer names counts as several."""
+_DELIVERY_BYTES: Final = 300
 
 
 class TooManyDeliveriesError(Exception):
@@ -47,7 +48,7 @@ class Delivered:
     def first(self) -> Delivery | None:
         """Return the first delivery: that of no failed one before; None if it is not traced."""
         fresh = [one for one in self.deliveries.values() if one.reconsume_times == 0]
-        return min(fresh, key=_start, default=None)
+        return min(fresh, key=_in_time, default=None)
 
     def retries_ms(self) -> int | None:
         """Return the time from the end of the first delivery to the start of the last one.
@@ -55,10 +56,11 @@ class Delivered:
         None unless both are traced, and differ.
         """
         first = self.first()
-        again = [one for one in self.deliveries.values() if one.reconsume_times]
-        if first is None or first.end_ms is None or not again:
+        again = [one.start_ms for one in self.deliveries.values() if one.reconsume_times]
+        last_ms = max((start for start in again if start is not None), default=None)
+        if first is None or first.end_ms is None or last_ms is None:
             return None
-        return max(map(_start, again)) - first.end_ms
+        return last_ms - first.end_ms
 
     def consumed_ms(self) -> int | None:
         """Return the end of the first delivery that succeeded; None if none is traced."""
@@ -67,7 +69,7 @@ class Delivered:
 
     def in_order(self) -> list[Delivery]:
         """Return the deliveries by their start, those without one last."""
-        return sorted(self.deliveries.values(), key=lambda d: (d.start_ms is None, _start(d)))
+        return sorted(self.deliveries.values(), key=_in_time)
 
 
 class Deliveries:
@@ -91,7 +93,7 @@ class Deliveries:
         request = entry.request_id or ""
         delivery = of_message.deliveries.get(request)
         if delivery is None:
-            self._count += 1
+            self._count += 1 + (len(request) + len(entry.group)) // _DELIVERY_BYTES
             if self._count > MAX_DELIVERIES:
                 raise TooManyDeliveriesError
             delivery = of_message.deliveries[request] = Delivery(request_id=request)
@@ -107,8 +109,8 @@ class Deliveries:
         return ((number, group, found) for (number, group), found in self._found.items())
 
 
-def _start(delivery: Delivery) -> int:
-    return delivery.start_ms or 0
+def _in_time(delivery: Delivery) -> tuple[bool, int]:
+    return delivery.start_ms is None, delivery.start_ms or 0
 
 
 def of_one(entries: Iterable[TraceEntry]) -> dict[str, Delivered]:

@@ -188,7 +188,8 @@ def _stands(
 ) -> tuple[str, dict[str, int]] | None:
     moved = queue.consumed_since
     if moved is not None and queue.before is not None:
-        of_others = sum(other.consumed_since or 0 for other in others)
+        # An offset that was set back meanwhile was not consumed.
+        of_others = sum(max(other.consumed_since or 0, 0) for other in others)
         if moved or not of_others:
             return None
         evidence = (
@@ -260,6 +261,8 @@ def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
         looks = [(q.consumed_since, q.stored_since, q.before) for q in topic.queues]
         if topic.topic in stuck or any(None in look for look in looks) or not looks:
             continue
+        if any((one or 0) < 0 for look in looks for one in look[:2]):
+            continue  # Offsets were set back, or a queue was made anew: nothing can be compared.
         if all(map(_is_unattended, topic.queues)) or topic.longest_wait_ms < WAITING_MS:
             continue
         consumed = sum(one or 0 for one, _, _ in looks)

@@ -24,7 +24,7 @@ from mqstore.errors import (
     StoreLockedError,
     StoreUnavailableError,
 )
-from mqstore.files.objects.repository import ObjectBacking
+from mqstore.files.objects.repository import ObjectBacking, ObjectLock
 from mqstore.files.points.repository import Repository
 from mqstore.request.repositories import open_repository, repository_at
 from snapshot_copy.copied import SMALL, messages, rows
@@ -92,6 +92,25 @@ def test_one_process_at_a_time_and_none_that_is_gone(server: S3Server, tmp_path:
     server.put(key, json.dumps({**mine, "pid": 2**22 + 1}).encode())
     assert take_point(laid.root, repository(server, tmp_path).backing).number == 2
     assert not [name for name in keys(server, found) if name.startswith("lock")]
+
+
+def test_a_lock_that_another_process_took_away_does_not_come_back(
+    server: S3Server, tmp_path: Path
+) -> None:
+    server.put("made", b"")
+    found = repository(server, tmp_path)
+    lock = found.backing.locked()
+    assert isinstance(lock, ObjectLock)
+    with lock as check_held:
+        lock.renew()
+        check_held()
+        (name,) = keys(server, found)
+        server.system().delete_file(f"{found.address.removeprefix('s3://')}/{name}")
+
+        with pytest.raises(StoreLockedError, match="took the repository over"):
+            lock.renew()
+        with pytest.raises(StoreLockedError, match="took the repository over"):
+            check_held()
 
 
 def test_a_missing_object_is_named(server: S3Server, tmp_path: Path) -> None:

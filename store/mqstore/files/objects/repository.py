@@ -107,7 +107,7 @@ class ObjectBacking(Backing):
 
     def locked(self) -> AbstractContextManager[Callable[[], None]]:
         """Hold an object below ``lock/``."""
-        return _ObjectLock(self)
+        return ObjectLock(self)
 
     def held_bytes(self, path: str) -> int:
         """Return the object's size."""
@@ -159,7 +159,7 @@ class _Upload:
             self._backing.remove([self._path])
 
 
-class _ObjectLock:
+class ObjectLock:
     """The lock of a repository, as a context manager."""
 
     def __init__(self, backing: ObjectBacking) -> None:
@@ -217,7 +217,12 @@ class _ObjectLock:
     def _renew(self) -> None:
         while not self._ended.wait(_RENEWED_S):
             with suppress(StoreError, OSError):  # A lock that is not renewed is noticed by others.
-                self._put()
+                self.renew()
+
+    def renew(self) -> None:
+        """Put the lock again, unless another process took it away, as this one was stopped."""
+        self._check_held()
+        self._put()
 
 
 def _self() -> dict[str, object]:

@@ -24,6 +24,9 @@ MOST_FILE_BYTES: Final = 1 << 42
 MOST_MANIFEST_BYTES: Final = 256 << 20
 MOST_FILES: Final = 4_000_000
 DIGEST_CHARS: Final = 32
+MOST_PATH_CHARS: Final = 1024
+MOST_PATH_NAMES: Final = 16
+"""A store has five at most; each name of a path is a folder in memory, with all before it."""
 
 _MAGIC: Final = b"mqlog-point 1 "
 _FIRST_LINE: Final = re.compile(rb"mqlog-point ([0-9]{1,9}) ([0-9a-f]{64})\n")
@@ -209,6 +212,8 @@ def _path(path: Any) -> str:
     parts = _text(path).split("/")
     if _NO_NAMES & set(parts) or "\0" in path:
         raise ValueError(f"{path!r} is no name inside a store")
+    if len(path) > MOST_PATH_CHARS or len(parts) > MOST_PATH_NAMES:
+        raise ValueError(f"{path[:80]!r}… is no path that a store has")
     os.fsencode(path)
     return str(path)
 

@@ -135,11 +135,12 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="mqlog",
     cls=_Commands,
-    help="Show, check and repair message stores of Apache RocketMQ: a broker's directory, without "
-    "a broker. Show running clusters as well: rocketmq://HOST:9876.",
+    help="Show, keep, check and repair message stores of Apache RocketMQ: a broker's directory, "
+    "without a broker. Show running clusters as well: rocketmq://HOST:9876.",
     epilog="mqlog COMMAND -h explains a command, with examples.\n\n"
-    "Exit codes: 0 done; 1 verify or doctor found errors, salvage lost something, or find "
-    "found nothing; 2 an argument is wrong, a store cannot be read or output cannot be written; "
+    "Exit codes: 0 done; 1 verify or doctor found errors, audit found differences, salvage lost "
+    "something, snapshot --hold-max removed points, or find found nothing; 2 an argument is wrong, "
+    "a store cannot be read or output cannot be written; "
     "3 backlog --fail-above: a group has more messages waiting; "
     "130 interrupted; 141 the reader of the pipe is gone.",
     no_args_is_help=True,

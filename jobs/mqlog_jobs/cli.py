@@ -1,4 +1,4 @@
-"""The command ``mqlog``: it shows, checks and repairs stores, without a broker.
+"""The command ``mqlog``: it shows, keeps, checks and repairs stores, without a broker.
 
 Exit codes: 0 done; 1 ``verify`` or ``doctor`` found errors, ``audit`` differences, ``salvage`` lost
 something, ``snapshot --hold-max`` removed points, or ``find`` found nothing; 2 a wrong argument, a

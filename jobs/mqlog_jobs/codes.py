@@ -2,7 +2,7 @@
 
 from typing import Final
 
-FOUND: Final = 1  # A check found errors, a salvage lost something, a search found nothing.
+FOUND: Final = 1  # Errors, differences, losses, removed points, or nothing that was looked for.
 FAILED: Final = 2
 ABOVE: Final = 3  # backlog --fail-above: a group has more messages waiting.
 INTERRUPTED: Final = 130  # 128 + SIGINT

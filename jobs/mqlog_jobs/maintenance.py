@@ -85,7 +85,7 @@ def verify(
     options: Options = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every rule that a broker relies on, or every byte of a repository; exit code 1 if not.
+    """Check every rule that a broker relies on, or a repository's bytes; exit code 1 for errors.
 
     A repository is checked by the checksums of its points; name a point to check its store.
     """

@@ -85,8 +85,8 @@ Store: TypeAlias = Annotated[
 ]
 _STORES_HELP: Final = (
     "Broker's storePathRootDir, a glob of several in quotes, one in an object store "
-    "(s3://BUCKET/STORE), or addresses of running clusters: rocketmq://HOST:9876, with TLS "
-    "rocketmqs://HOST:9876."
+    "(s3://BUCKET/STORE), a point of a history (REPO@TIME), or addresses of running "
+    "clusters: rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876."
 )
 Stores: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)

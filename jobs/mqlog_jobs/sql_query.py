@@ -45,6 +45,7 @@ _ALL_REGISTERED: Final = 500
 _ENDS_WITHIN_S: Final = 2.0
 """How long an interrupted query may take to end: DuckDB looks for it between its steps."""
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
+_UNKNOWN_NAME: Final = "Catalog Error: Table"
 _CONFINED: Final = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -217,7 +218,10 @@ def _named(error: Exception) -> InvalidQueryError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Behind the reason comes the query once more, with a mark below the place.
     own = lines[: next((n for n, line in enumerate(lines) if line.startswith("LINE ")), None)]
-    return InvalidQueryError(found[0] if found else " ".join(own))
+    reason = found[0] if found else " ".join(own)
+    if reason.startswith(_UNKNOWN_NAME):
+        reason += " SHOW TABLES lists topics and tables"
+    return InvalidQueryError(reason)
 
 
 def _write(

@@ -46,7 +46,7 @@ def latency(
     ] = None,
     on_corrupt: OnCorrupt = "fail",
 ) -> None:
-    """Show how long messages took: until stored, delivered, worked on; by clients' traces."""
+    """Show how long messages took until stored, delivered and worked on, by clients' traces."""
     from mqlog_jobs.show_table import TableQuery, show_table
 
     options = {
@@ -93,7 +93,7 @@ def why(
     ] = None,
     system: SystemGroups = False,
 ) -> None:
-    """Say why consumer groups are behind, with the numbers that show it; nothing if none does."""
+    """Say why consumer groups are behind: each reason with the numbers that show it."""
     from mqlog_jobs.show_backlog import subscriptions_of
     from mqlog_jobs.verdict_view import show_verdicts
 

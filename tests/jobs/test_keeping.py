@@ -106,6 +106,8 @@ def test_an_audit_says_whether_two_places_are_the_same(
         (("restore", "{kept}", "/nowhere/x"), "is a repository: name a point"),
         (("restore", "/nowhere", "/nowhere/x"), "names no point"),
         (("history", "/nowhere"), "no repository of points"),
+        (("history", "{kept}@latest"), "names a point, not the repository: write "),
+        (("snapshot", "{store}", "{kept}@2"), "names a point, not the repository: write "),
         (("prune", "{kept}", "--keep", "often"), "must be AGE:STEP"),
         (("snapshot", "{store}", "{kept}", "--hold-max", "1G"), "is for --every"),
         (("snapshot", "{store}", "{kept}", "--count", "2"), "is for --every"),

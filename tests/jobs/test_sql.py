@@ -132,6 +132,7 @@ def test_a_cluster_has_its_topics_and_tables(run: Run) -> None:
         ("INSTALL httpfs", "disabled by configuration"),
         ("SET enable_external_access = true", "locked"),
         ("FROM scan", "does not exist"),
+        ("FROM absent", "SHOW TABLES lists topics and tables"),
         ("SELECT TIMESTAMP 'infinity'", "outside of the years 1 to 9999: cast it to VARCHAR"),
         ("SELECT [DATE '20000-01-01']", "outside of the years 1 to 9999: cast it to VARCHAR"),
     ],

@@ -223,10 +223,11 @@ def test_messages_that_may_not_be_read_have_no_time(
 def test_offsets_are_what_brokers_tell(fake: FakeCluster) -> None:
     fake.fill("T", 3)
     fake.committed |= {("T", "g", 0): 2, ("Gone", "g", 3): 9}
+    fake.pulled_offsets["T", "g", 0] = 3
     found = [tuple(row.values()) for row in table(fake, "offsets")]
     assert found == [
-        ("broker-a", "g", "Gone", 3, 9, "broker"),
-        ("broker-a", "g", "T", 0, 2, "broker"),
+        ("broker-a", "g", "Gone", 3, 9, "broker", None),
+        ("broker-a", "g", "T", 0, 2, "broker", 3),
     ]
 
 

@@ -138,10 +138,20 @@ def test_offsets_are_those_of_the_file_believable_or_not(store: MakeStore) -> No
         store_tables.committed_offsets(take(store([Message()], layout).root, broker_name="b"))
     )
     assert [tuple(row.values()) for row in found] == [
-        ("b", "g", "Gone", 7, 3, "consumerOffset.json"),
-        ("b", "h", "T", 0, -5, "consumerOffset.json"),
-        ("b", "h", "T", 1, 2**63 - 1, "consumerOffset.json"),
+        ("b", "g", "Gone", 7, 3, "consumerOffset.json", None),
+        ("b", "h", "T", 0, -5, "consumerOffset.json", None),
+        ("b", "h", "T", 1, 2**63 - 1, "consumerOffset.json", None),
     ]
+
+
+def test_pull_offsets_stand_beside_committed_ones(golden_550: Path) -> None:
+    snapshot = take(golden_550)
+    found = rows(store_tables.committed_offsets(snapshot))
+    told = {(row["topic"], row["group"], row["queueId"]): row["pullOffset"] for row in found}
+    pulled = [told["GTopic", "CG_G", queue_id] for queue_id in range(4)]
+    assert pulled == [100, 101, 100, 100]
+    unasked = rows(store_tables.committed_offsets(snapshot, ["consumerOffset"]))
+    assert {row["pullOffset"] for row in unasked} == {None}
 
 
 def test_offsets_of_a_backup_say_so(store: MakeStore) -> None:

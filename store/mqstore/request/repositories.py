@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
 from mqstore.files.objects.address import is_object_store, parse_object_store
 from mqstore.files.objects.repository import ObjectBacking
 from mqstore.files.points.backing import Backing, LocalBacking
@@ -41,8 +41,14 @@ _FORMS: Final = "REPO@latest, REPO@3 or REPO@2026-11-22T09:00Z"
 def open_repository(path: str, texts: Mapping[str, str]) -> Repository:
     """Return the repository that ``path`` names; it may not be there yet.
 
-    ``texts`` are the options of object stores. Raises InvalidOptionError.
+    ``texts`` are the options of object stores. Raises InvalidOptionError, also for a point.
     """
+    match = None if os.path.lexists(path) else _POINT.fullmatch(path)
+    if match is not None:
+        base, text = match.groups()
+        if is_repository(base) or (is_object_store(path) and _LOOKS.fullmatch(text)):
+            expected = f"names a point, not the repository: write {shown(base)}"
+            raise InvalidOptionError("REPO", path, expected)
     return Repository(_backing(path, texts))
 
 

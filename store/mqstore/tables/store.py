@@ -60,6 +60,12 @@ OFFSET_COLUMNS: Final[Columns] = (
         False,
         "file of config/ or its .bak; mqlog: a stream's commitGroup; broker: a cluster's answer",
     ),
+    (
+        "pullOffset",
+        pa.int64(),
+        True,
+        "next queue offset to pull or pop: beyond consumerOffset in KV groups; null: not written",
+    ),
 )
 QUEUE_SCHEMA: Final = schema(QUEUE_COLUMNS)
 TOPIC_SCHEMA: Final = schema(TOPIC_COLUMNS)
@@ -121,20 +127,21 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
     return batch(rows, TOPIC_SCHEMA)
 
 
-def committed_offsets(
-    snapshot: Snapshot, _columns: Sequence[str] = OFFSETS.names
-) -> pa.RecordBatch:
+def committed_offsets(snapshot: Snapshot, columns: Sequence[str] = OFFSETS.names) -> pa.RecordBatch:
     """Return a row for each offset a group committed, sorted by group, topic, queueId.
 
     consumerOffset is what is written there, believable or not; source is the file it is from.
+    pullOffset is looked up if ``columns`` have it (ConsumerOffsetManager, pullOffsetTable).
     """
     with closing(snapshot.origin.bounds()) as bounds:
         committed = bounds.config.committed()
+        pulled = bounds.config.pull_offsets() if "pullOffset" in columns else {}
     rows = [
-        (snapshot.broker_name, group, topic, queue_id, consumer_offset, found.source)
+        (snapshot.broker_name, group, topic, queue_id, consumer_offset, found.source,
+         pulled.get((topic, group), {}).get(queue_id))
         for (topic, group), found in committed.items()
         for queue_id, consumer_offset in found.queues.items()
-    ]
+    ]  # fmt: skip
     return batch(sorted(rows), OFFSETS)
 
 

@@ -14,6 +14,7 @@ from mqstore.format.pop import (
     PopKey,
     parse_acks,
     parse_checkpoint,
+    parse_values,
     retry_topics,
 )
 
@@ -139,3 +140,10 @@ def test_no_body_raises(body: bytes) -> None:
 
 def test_a_group_and_a_topic_have_two_retry_topics() -> None:
     assert retry_topics("a_b", "c") == ("%RETRY%a_b_c", "%RETRY%a_b+c")
+
+
+def test_bodies_that_are_parts_of_values_move_no_other_value() -> None:
+    bodies = [b"[1", b"2]", b'{"a":7}', b"3,4"]
+    assert parse_values(bodies) == [None, None, {"a": 7}, None]
+    assert parse_values([b"1", b"[2]"]) == [1, [2]]
+    assert parse_values([]) == []

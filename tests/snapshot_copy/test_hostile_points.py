@@ -106,6 +106,21 @@ def test_a_list_of_files_that_unpacks_to_too_much_is_refused(
         rows_of(at(backing(tmp_path / "repository"), 1))
 
 
+@pytest.mark.parametrize("bomb", ["[]", "{}"])
+def test_a_list_of_very_many_empty_lists_is_refused_before_it_is_in_memory(
+    tmp_path: Path, bomb: str
+) -> None:
+    kept_at(tmp_path, [20], SMALL)
+    repository = tmp_path / "repository"
+    rewritten(repository, lambda listed: listed[1].extend([json.loads(bomb)] * 100_000))
+    with pytest.raises(CorruptStoreError, match="made of empty lists"):
+        rows_of(at(backing(repository), 1))
+    # Nothing that mqlog writes is: a store of empty files with the shortest names.
+    files = {name: PointFile(name, 0, ()) for name in (f"{n:x}" for n in range(5_000))}
+    head = PointHead(1, 5, 6, "broker-a", "/data/store", 1, 1, 0, 1, 10, 0, 10)
+    assert decode("x", encode(PointManifest(head, ("zz",), files))).files == files
+
+
 def test_a_file_larger_than_its_objects_is_refused(tmp_path: Path) -> None:
     kept_at(tmp_path, [20], SMALL)
     repository = tmp_path / "repository"

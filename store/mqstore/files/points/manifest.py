@@ -32,6 +32,8 @@ _MAGIC: Final = b"mqlog-point 1 "
 _FIRST_LINE: Final = re.compile(rb"mqlog-point ([0-9]{1,9}) ([0-9a-f]{64})\n")
 _OBJECT: Final = re.compile(r"[0-9]{8}/(?:pack|[0-9]{1,8})")
 _DIGEST_FORM: Final = re.compile(rf"[0-9a-f]{{{DIGEST_CHARS}}}")
+_LEAST_LIST_BYTES: Final = 6
+"""A file has three lists in 18 characters at least; an empty list has two, and takes 64 bytes."""
 _NO_NAMES: Final = frozenset({"", ".", ".."})
 
 
@@ -144,6 +146,8 @@ def decode(where: str, data: bytes) -> PointManifest:
         text = unpack.decompress(body, MOST_MANIFEST_BYTES)
         if unpack.unconsumed_tail or not unpack.eof:
             raise _harmful(where, f"its list of files has more than {MOST_MANIFEST_BYTES} bytes")
+        if _LEAST_LIST_BYTES * (text.count(b"[") + text.count(b"{")) > len(text) + 64:
+            raise _harmful(where, "its list of files is made of empty lists")
         folders, listed = json.loads(text)
         files = {file.path: file for file in map(_file, listed)}
         named = tuple(map(_path, folders))

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum, auto
-from select import select
 from typing import Any
 
 from broker.ports import free_ports
+from support.sockets import readable
 
 SENDS = (310, 320)
 LOOPBACK = "127.0.0.1"
@@ -87,7 +87,7 @@ class Proxy:
 
     def _serve(self, server: socket.socket) -> None:
         with suppress(OSError, ValueError):
-            while select([server], [], [])[0]:
+            while readable([server]):
                 with self._lock:
                     client, _ = server.accept()
                     try:
@@ -101,7 +101,7 @@ class Proxy:
 
     def _is_settled(self) -> bool:
         with self._lock:
-            if self._server is not None and select([self._server], [], [], 0)[0]:
+            if self._server is not None and readable([self._server], 0):
                 return False
             return sum(not link.is_settled() for link in self._links) == 0
 
@@ -132,7 +132,7 @@ class _Link:
                 late, self._late = self._late, b""
                 with suppress(OSError):
                     self._broker.sendall(late)
-            is_heard = self._client is None or not select([self._client], [], [], 0)[0]
+            is_heard = self._client is None or not readable([self._client], 0)
             return is_heard and not self._under_way
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class _Link:
     def _run(self) -> None:
         while not self.is_over:
             sides = [side for side in (self._client, self._broker) if side is not None]
-            for ready in select(sides, [], [])[0]:
+            for ready in readable(sides):
                 with self._lock:
                     self._take(ready)
         self._broker.close()

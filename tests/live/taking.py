@@ -8,12 +8,12 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from select import select
 from typing import Any
 
 from live.loopback import FakeCluster, FakeQueue, json_answer
 from support.oracle import Message
 from support.processes import until
+from support.sockets import readable
 
 SENDS = (310, 320)
 NOW_MS = 1_700_000_000_000
@@ -74,7 +74,7 @@ class TakingCluster(FakeCluster):
 
     def _is_settled(self) -> bool:
         peers = list(self._at_work.items())
-        heard = all(peer.fileno() < 0 or not select([peer], [], [], 0)[0] for peer, _ in peers)
+        heard = all(peer.fileno() < 0 or not readable([peer], 0) for peer, _ in peers)
         return heard and not any(self._at_work.values())
 
     def _serve(self, peer: socket.socket) -> None:

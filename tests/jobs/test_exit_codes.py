@@ -191,6 +191,7 @@ class Interrupted:
             os.kill(os.getpid(), signal.SIGINT)
 from mqlog_jobs.cli import main
 sys.meta_path.insert(0, Interrupted())
+sys.argv[1:] = ["topics", "store"]
 main()
 """
     done = started(program)

@@ -5,10 +5,11 @@ reads what is in it without knowing which of both it is.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+from mqstore.errors import UnsafePathError
 from mqstore.files.base.read_file import ReadFile
 from mqstore.format.config import MAX_CONFIG_BYTES
 
@@ -129,3 +130,64 @@ class Folder(ABC):
         Several are done at a time where each read waits for a network.
         """
         return [work(item) for item in items]
+
+
+class ListedFolder(Folder):
+    """A folder in a listing that has all names and sizes: it does not grow while it is read."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def listing(self, path: str) -> Mapping[str, Entry]:
+        """Return the entries of ``path`` by name. Raises FileNotFoundError, NotADirectoryError."""
+
+    @abstractmethod
+    def at_root(self, path: str) -> str:
+        """Return ``path`` as the listing has it: relative to the store's root."""
+
+    def entries(self, path: str = "") -> list[Entry]:
+        """Return what the listing has."""
+        return sorted(self.listing(self.at_root(path)).values(), key=lambda entry: entry.name)
+
+    def survey(self, path: str = "") -> list[tuple[str, str, int]]:
+        """Return what the listing has; none if the folder is not there."""
+        return [
+            (entry.name, "directory" if entry.is_directory else "file", entry.size)
+            for entry in self.known(path)
+        ]
+
+    def names(self, path: str = "") -> list[str]:
+        """Return the names in the listing; none if the folder is not there."""
+        return [entry.name for entry in self.known(path)]
+
+    def exists(self, path: str = "") -> bool:
+        """Tell whether the listing has ``path``."""
+        return self.entry(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether the listing has ``path`` as a folder."""
+        found = self.entry(path)
+        return found is not None and found.is_directory
+
+    def known(self, path: str) -> list[Entry]:
+        """Return the entries of ``path``; none if it is not there."""
+        try:
+            return self.entries(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def entry(self, path: str) -> Entry | None:
+        """Return what the listing has of one name."""
+        where = self.at_root(path)
+        if not where:
+            return Entry("", True, 0)
+        folder, _, name = where.rpartition("/")
+        try:
+            return self.listing(folder).get(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def check_inside(self, path: str) -> None:
+        """Raise UnsafePathError for a ``path`` that is no name in the folder."""
+        if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
+            raise UnsafePathError(f"{self}/{path}", "not a name inside the store")

@@ -24,7 +24,7 @@ from mqstore.errors import (
     UnsafePathError,
     shown,
 )
-from mqstore.files.base.folder import Entry, Folder
+from mqstore.files.base.folder import Entry, ListedFolder
 from mqstore.files.objects.address import ALLOW_UNCLEAN, MAX_OBJECTS, ObjectStore
 from mqstore.files.objects.connection import connect, unavailable
 from mqstore.format.names import ABORT
@@ -235,7 +235,7 @@ class ObjectFile:
             return self._handle
 
 
-class ObjectFolder(Folder):
+class ObjectFolder(ListedFolder):
     """A folder of a store in an object store: the root, or one below it.
 
     One folder is listed once: what is added to it afterwards is not seen.
@@ -258,60 +258,27 @@ class ObjectFolder(Folder):
 
     def at(self, path: str) -> "ObjectFolder":
         """Return the folder ``path`` in it, read through the same connection."""
-        return ObjectFolder(self._files, self._path(path))
+        return ObjectFolder(self._files, self.at_root(path))
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def listing(self, path: str) -> dict[str, Entry]:
         """Return what the listing has; the first call for a folder lists it."""
-        found = self._files.folder(self._path(path))
-        return sorted(found.values(), key=lambda entry: entry.name)
+        return self._files.folder(path)
 
-    def survey(self, path: str = "") -> list[tuple[str, str, int]]:
-        """Return what the listing has; none if the folder is not there."""
-        return [
-            (entry.name, "directory" if entry.is_directory else "file", entry.size)
-            for entry in self._known(path)
-        ]
-
-    def names(self, path: str = "") -> list[str]:
-        """Return the names in the listing; none if the folder is not there."""
-        return [entry.name for entry in self._known(path)]
-
-    def exists(self, path: str = "") -> bool:
-        """Tell whether the listing has ``path``."""
-        return self._entry(path) is not None
-
-    def is_directory(self, path: str) -> bool:
-        """Tell whether the listing has ``path`` as a folder."""
-        found = self._entry(path)
-        return found is not None and found.is_directory
-
-    def _known(self, path: str) -> list[Entry]:
-        try:
-            return self.entries(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def _entry(self, path: str) -> Entry | None:
-        """Return what the listing has of one name."""
-        if not self._path(path):
-            return Entry("", True, 0) if self._known("") else None
-        folder, _, name = self._path(path).rpartition("/")
-        try:
-            return self._files.folder(folder).get(name)
-        except (FileNotFoundError, NotADirectoryError):
+    def entry(self, path: str) -> Entry | None:
+        """Return what the listing has of one name; a root that has nothing is not there."""
+        if not self.at_root(path) and not self.known(path):
             return None
+        return super().entry(path)
 
     def open(self, path: str) -> ObjectFile:
         """Return a file that is in the listing."""
-        where = f"{self}/{path}"
-        if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
-            raise UnsafePathError(where, "not a name inside the store")
-        entry = self._entry(path)
+        self.check_inside(path)
+        where, entry = f"{self}/{path}", self.entry(path)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", where)
         if entry.is_directory:
             raise UnsafePathError(where, "not a plain file")
-        return self._files.file(self._path(path))
+        return self._files.file(self.at_root(path))
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Work with as many threads as requests may be under way at a time."""
@@ -338,7 +305,8 @@ class ObjectFolder(Folder):
             )
             raise UncleanStoreError(f"{shown(self.name)}: {reason}")
 
-    def _path(self, path: str) -> str:
+    def at_root(self, path: str) -> str:
+        """Return ``path`` relative to the store's root."""
         return "/".join(filter(None, (self._below, path)))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from mqstore.errors import CorruptStoreError, StoreNotFoundError, UnsafePathError
-from mqstore.files.base.folder import Entry, Folder
+from mqstore.files.base.folder import Entry, ListedFolder
 from mqstore.files.base.read_file import ReadFile
 from mqstore.files.points.backing import Backing
 from mqstore.files.points.manifest import PointFile, PointManifest
@@ -149,7 +149,7 @@ class PartsFile:
         return CorruptStoreError(where, position, f"{reason}; {advice}")
 
 
-class PointFolder(Folder):
+class PointFolder(ListedFolder):
     """A folder of a point: the root of its store, or one below it."""
 
     is_remote = True
@@ -173,58 +173,21 @@ class PointFolder(Folder):
 
     def at(self, path: str) -> "PointFolder":
         """Return the folder ``path`` in it."""
-        return PointFolder(self._text, self.files, self._path(path))
+        return PointFolder(self._text, self.files, self.at_root(path))
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def listing(self, path: str) -> dict[str, Entry]:
         """Return what the manifest has."""
-        return sorted(self.files.folder(self._path(path)).values(), key=lambda entry: entry.name)
-
-    def survey(self, path: str = "") -> list[tuple[str, str, int]]:
-        """Return what the manifest has; none if the folder is not there."""
-        return [
-            (entry.name, "directory" if entry.is_directory else "file", entry.size)
-            for entry in self._known(path)
-        ]
-
-    def names(self, path: str = "") -> list[str]:
-        """Return the names in the manifest; none if the folder is not there."""
-        return [entry.name for entry in self._known(path)]
-
-    def exists(self, path: str = "") -> bool:
-        """Tell whether the manifest has ``path``."""
-        return self._entry(path) is not None
-
-    def is_directory(self, path: str) -> bool:
-        """Tell whether the manifest has ``path`` as a folder."""
-        found = self._entry(path)
-        return found is not None and found.is_directory
-
-    def _known(self, path: str) -> list[Entry]:
-        try:
-            return self.entries(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def _entry(self, path: str) -> Entry | None:
-        """Return what the manifest has of one name."""
-        if not self._path(path):
-            return Entry("", True, 0)
-        folder, _, name = self._path(path).rpartition("/")
-        try:
-            return self.files.folder(folder).get(name)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        return self.files.folder(path)
 
     def open(self, path: str) -> PartsFile:
         """Return a file of the point."""
+        self.check_inside(path)
         where = f"{self}/{path}"
-        if {"", ".", ".."} & set(path.split("/")) or "\0" in path:
-            raise UnsafePathError(where, "not a name inside the store")
         manifest = self.files.manifest
-        file = manifest.files.get(self._path(path))
+        file = manifest.files.get(self.at_root(path))
         if file is not None:
             return PartsFile(self.files.backing, file, manifest.head.number)
-        if self._entry(path) is not None:
+        if self.entry(path) is not None:
             raise UnsafePathError(where, "not a plain file")
         raise FileNotFoundError(errno.ENOENT, "no such file in the point", where)
 
@@ -239,7 +202,7 @@ class PointFolder(Folder):
 
     def local_path(self, path: str) -> str | None:
         """Return a file of this machine with just the bytes of ``path``; None if there is none."""
-        file = self.files.manifest.files.get(self._path(path))
+        file = self.files.manifest.files.get(self.at_root(path))
         if file is None or len(file.parts) != 1:
             return None
         part = file.parts[0]
@@ -247,7 +210,8 @@ class PointFolder(Folder):
             return None
         return self.files.backing.local_path(object_path(part.name))
 
-    def _path(self, path: str) -> str:
+    def at_root(self, path: str) -> str:
+        """Return ``path`` relative to the store's root."""
         return "/".join(filter(None, (self._below, path)))
 
 

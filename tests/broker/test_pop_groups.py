@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.harness import Cluster
-from broker.pop_client import PopClient, Popped, pop_client
+from broker.pop.remote import Handle, Remote
 from broker.reading import rows_of
 from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
@@ -36,9 +36,9 @@ def table(place: str, name: str, **options: str) -> list[dict[str, Any]]:
 
 
 def ids(place: str, group: str, *states: str, **options: str) -> set[str]:
-    """The bodies of what a group has not acknowledged, in these states or any; none twice."""
+    """The ids of what a group has not acknowledged, in these states or any; none twice."""
     found = table(place, "unacknowledged", groups=group, **options)
-    chosen = [row["body"].decode() for row in found if not states or row["state"] in states]
+    chosen = [row["msgId"] for row in found if not states or row["state"] in states]
     assert len(set(chosen)) == len(chosen)
     return set(chosen)
 
@@ -54,11 +54,11 @@ def totals(place: str, group: str, **options: str) -> Counter[str]:
     return found
 
 
-def send(client: PopClient, topic: str, count: int) -> set[str]:
-    bodies = [f"{topic}-{number:03}" for number in range(count)]
-    for number, body in enumerate(bodies):
-        client.send(topic, body, number % QUEUES, QUEUES)
-    return set(bodies)
+def send(client: Remote, topic: str, count: int) -> set[str]:
+    keys = [f"{topic}-{number:03}" for number in range(count)]
+    for number, key in enumerate(keys):
+        client.send(topic, number % QUEUES, key, QUEUES)
+    return set(keys)
 
 
 def wait(is_so: Callable[[], bool], seconds: float = 60) -> None:
@@ -69,8 +69,10 @@ def wait(is_so: Callable[[], bool], seconds: float = 60) -> None:
         pause.wait(0.2)
 
 
-def pops(client: PopClient, times: int, topic: str, group: str, **pop: Any) -> list[Popped]:
-    return [message for _ in range(times) for message in client.pop(topic, group, **pop)]
+def pops(
+    client: Remote, times: int, topic: str, group: str, *, invisible: int, most: int = 32
+) -> list[Handle]:
+    return [m for _ in range(times) for m in client.pop(topic, group, most, invisible)]
 
 
 def test_unacknowledged_is_every_message_that_no_consumer_acknowledged(
@@ -80,15 +82,15 @@ def test_unacknowledged_is_every_message_that_no_consumer_acknowledged(
     root, killed = tmp_path / "broker" / "store", tmp_path / "killed"
     root.mkdir(parents=True)
     live = f"rocketmq://{cluster.name_server}"
-    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+    with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
         every = send(client, "PopA", 80)
         popped = pops(client, 4, "PopA", "GroupA", most=10, invisible=300_000)
         for message in popped[::4]:
-            client.ack(message)
+            client.ack("GroupA", message)
         for message in popped[1::4]:
-            client.change(message, 600_000)
-        acknowledged = {message.body for message in popped[::4]}
-        inflight = {message.body for message in popped} - acknowledged
+            client.change("GroupA", message, 600_000)
+        acknowledged = {message.uniq_key for message in popped[::4]}
+        inflight = {message.uniq_key for message in popped} - acknowledged
         running, of_live = ids(str(root), "GroupA"), ids(live, "GroupA")
         live_inflight = ids(live, "GroupA", "INFLIGHT")
         live_totals = totals(live, "GroupA")
@@ -113,12 +115,12 @@ def test_revived_messages_are_in_the_retry_topic_and_nowhere_else(
     root = tmp_path / "broker" / "store"
     root.mkdir(parents=True)
     live = f"rocketmq://{cluster.name_server}"
-    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+    with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
         every = send(client, "PopB", 24)
         popped = pops(client, 4, "PopB", "Group_B", most=8, invisible=4_000)
         for message in popped[::3]:
-            client.ack(message)
-        expected = every - {message.body for message in popped[::3]}
+            client.ack("Group_B", message)
+        expected = every - {message.uniq_key for message in popped[::3]}
         left = len(popped) - len(popped[::3])
         looks: list[Path] = []
 
@@ -133,14 +135,14 @@ def test_revived_messages_are_in_the_retry_topic_and_nowhere_else(
         of_topic = ids(live, "Group_B", subscribe="PopB")
         again = pops(client, 9, "PopB", "Group_B", invisible=300_000)
         for message in again:
-            client.ack(message)
+            client.ack("Group_B", message)
         drained = ids(live, "Group_B")
         broker.stop()
     for place in looks:
         assert ids(str(place), "Group_B") == expected
     assert len(retried) == left
     assert of_topic == expected
-    assert {message.body for message in again} == expected
+    assert {message.uniq_key for message in again} == expected
     assert drained == ids(str(root), "Group_B") == set()
     assert totals(str(root), "Group_B")["lag"] == 0
 
@@ -154,16 +156,16 @@ def held(place: str, topic: str) -> int:
 def test_a_group_in_order_has_the_holes_of_its_batches(cluster: Cluster, tmp_path: Path) -> None:
     root = tmp_path / "broker" / "store"
     root.mkdir(parents=True)
-    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+    with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
         every = send(client, "PopC", 80)
-        batch = client.pop("PopC", "GroupC", queue_id=1, most=8, invisible=90_000, in_order=True)
+        batch = client.pop("PopC", "GroupC", 8, 90_000, queue_id=1, fifo=True, attempt="a")
         for number in (0, 1, 3, 5):
-            client.ack(batch[number])
+            client.ack("GroupC", batch[number])
         broker.stop()
-    expected = every - {batch[number].body for number in (0, 1, 3, 5)}
+    expected = every - {batch[number].uniq_key for number in (0, 1, 3, 5)}
     assert len(batch) == 8
     assert ids(str(root), "GroupC") == expected
-    assert ids(str(root), "GroupC", "INFLIGHT") == {batch[n].body for n in (2, 4, 6, 7)}
+    assert ids(str(root), "GroupC", "INFLIGHT") == {batch[n].uniq_key for n in (2, 4, 6, 7)}
     (row,) = (row for row in table(str(root), "backlog", groups="GroupC") if row["queueId"] == 1)
     assert (row["mode"], row["lag"], row["inflight"], row["ready"]) == ("POP_FIFO", 16, 4, 12)
 
@@ -173,17 +175,19 @@ def test_a_restart_after_a_kill_delivers_what_is_redelivered_and_due(
 ) -> None:
     root, killed = tmp_path / "broker" / "store", tmp_path / "killed"
     root.mkdir(parents=True)
-    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+    with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
         send(client, "PopD", 40)
         popped = pops(client, 3, "PopD", "GroupD", most=5, invisible=600_000)
         for message in popped[::2]:
-            client.ack(message)
+            client.ack("GroupD", message)
         broker.kill()
     shutil.copytree(root, killed)
     found = totals(str(killed), "GroupD")
-    with cluster.broker(root, WITH_TIMERS) as broker, pop_client(broker.address) as client:
+    with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
         again = pops(client, 9, "PopD", "GroupD", invisible=600_000)
         broker.stop()
     assert found["inflight"] == len(popped) - len(popped[::2])
     assert len(again) == found["ready"] + found["redelivered"]
-    assert ids(str(killed), "GroupD") | {m.body for m in popped[::2]} == {m.body for m in again}
+    assert ids(str(killed), "GroupD") | {m.uniq_key for m in popped[::2]} == {
+        m.uniq_key for m in again
+    }

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.check import check
-from mqstore.copy import take_point as take_point_module
-from mqstore.copy.copy_store import Filled
 from mqstore.copy.hold_points import guard_once, held_bytes
 from mqstore.copy.keep_rules import KeepRule, kept, parse_keep
 from mqstore.copy.point_target import PointTarget
@@ -30,7 +28,6 @@ from mqstore.errors import (
 )
 from mqstore.files.base import durable
 from mqstore.files.base.folder import Folder
-from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
 from snapshot_copy.copied import SMALL, errors, messages, rows
@@ -414,25 +411,3 @@ def test_a_log_whose_last_file_is_deleted_meanwhile_is_taken_again(
     take_point(laid.root, backing(tmp_path / "repository"))
     assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == rows(laid.root)
     assert files(tmp_path / "repository") == needed(tmp_path / "repository")
-
-
-@pytest.mark.parametrize("times", [2, 3])
-def test_damage_that_is_a_record_under_way_is_looked_at_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
-    laid = lay_out(tmp_path / "store", messages(40), SMALL)
-    fill, left = take_point_module.fill, list(range(times))
-
-    def torn(target: PointTarget, place: StoreDir) -> Filled:
-        if left:
-            left.pop()
-            raise CorruptStoreError("00000000000000000000", 0, "no record starts here")
-        return fill(target, place)
-
-    monkeypatch.setattr(take_point_module, "fill", torn)
-    if times == 3:
-        with pytest.raises(CorruptStoreError):
-            take_point(laid.root, backing(tmp_path / "repository"))
-        return
-    take_point(laid.root, backing(tmp_path / "repository"))
-    assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == rows(laid.root)

@@ -30,7 +30,7 @@ from mqstore.files.base import durable
 from mqstore.files.base.folder import Folder
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
-from snapshot_copy.copied import SMALL, errors, messages, rows
+from snapshot_copy.copied import SMALL, errors, growing, messages, rows
 from snapshot_copy.pointed import at, backing, files, is_whole, kept_at, needed, restored, rows_of
 from support import goldens, rocksdb
 from support.growing import grow
@@ -128,28 +128,11 @@ def test_a_store_that_grows_meanwhile_is_kept_as_it_was(
     """The broker is at work between any two files that are taken: `step` says which."""
     folder = tmp_path_factory.mktemp("grows")
     laid, _ = kept_at(folder, [before], SMALL)
-    held, done = rows(laid.root), 0
-
-    def grows(name: str) -> Callable[..., object]:
-        act = getattr(durable, name)
-
-        def call(*arguments: object) -> object:
-            nonlocal done
-            if done == step:
-                grow(laid, messages(before + more), SMALL)
-                for path in (folder / "more" / "index").glob("*"):
-                    shutil.copyfile(path, laid.root / "index" / path.name)
-            done += 1
-            return act(*arguments)
-
-        return call
-
-    late = rows(lay_out(folder / "more", messages(before + more), SMALL).root)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("link", "create", "make_directory", "write_at"):
-            patch.setattr(durable, name, grows(name))
+    held, calls = rows(laid.root), ("link", "create", "make_directory", "write_at")
+    with growing(laid, before + more, folder / "more", step, calls):
         take_point(laid.root, backing(folder / "repository"))
 
+    late = rows(folder / "more")
     found = rows_of(at(backing(folder / "repository"), 2))
     assert {queue: late[queue][: len(its)] for queue, its in found.items()} == found
     assert all(found[queue][: len(its)] == its for queue, its in held.items())

@@ -105,6 +105,8 @@ class PopQueue:
         unpopped = int(np.count_nonzero(visible == NOT_POPPED))
         due = int(np.count_nonzero(visible < as_of_ms)) - unpopped
         again = None if self.is_live else begin - min(max(self.committed or 0, low), begin)
+        if again is not None:
+            again -= unpopped  # They lie between the two, and are ready already.
         expired = max(low - self.next, 0) + int(np.count_nonzero(self.queue_offsets < low))
         ready, inflight = high - begin + unpopped, len(open_) - due - unpopped
         return PopStanding(begin, ready, inflight, due, again, expired, open_, self.status)

@@ -30,7 +30,7 @@ from mqstore.pop.state import (
 )
 from mqstore.read.source import BoundsSource, Snapshot
 
-DONE: Final = "DONE"
+POP_DONE: Final = "DONE"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ class RetryOwner:
             return [None] * len(places)
         is_known = self.has_checkpoints and (queue is None or queue.status != KV_UNKNOWN)
         begin = (committed or 0) if queue is None else queue.next
-        found = np.where(places >= begin, READY, DONE if is_known else "")
+        found = np.where(places >= begin, READY, POP_DONE if is_known else "")
         if queue is not None and is_known and len(queue.queue_offsets):
             rows = np.searchsorted(queue.queue_offsets, places)
             rows = np.minimum(rows, len(queue.queue_offsets) - 1)
@@ -70,7 +70,7 @@ class RetryOwner:
         """Tell of messages by their queue offsets whether the group has done with them."""
         if self.origin_topic is not None:
             states = self.states(queue_id, places)
-            return [None if state is None else state == DONE for state in states]
+            return [None if state is None else state == POP_DONE for state in states]
         done = self.committed.get(queue_id)
         return [None if done is None else place < done for place in places.tolist()]
 

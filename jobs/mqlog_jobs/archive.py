@@ -24,7 +24,7 @@ from mqlog_jobs.exit_codes import run
 from mqlog_jobs.export import ALL_PROGRESS, CHECKPOINT_FOLDER
 from mqlog_jobs.lake import rows
 from mqlog_jobs.lake.packages import PACKAGES, check, settings
-from mqlog_jobs.lake.tables import TABLES, LakeTable
+from mqlog_jobs.lake.tables import LAKE_TABLES, LakeTable
 from mqlog_jobs.session import QUIET, job_session
 from mqlog_jobs.spark_paths import check_writable, has_path
 from mqstore.errors import InvalidOptionError
@@ -32,7 +32,7 @@ from mqstore.options import grammar
 from pyspark_mqlog.versions import INSTALLED
 
 AVAILABLE_NOW: Final = "availableNow"
-_NEEDED: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")
+_IDENTITY: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")
 _CONFLICTS: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "ConcurrentTransactionException")
 """What Spark's log and Delta's call a second query of one checkpoint."""
 
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _target(text: str) -> RowsPlace:
     kind, _, where = text.partition(":")
-    if kind not in TABLES or not where:
+    if kind not in LAKE_TABLES or not where:
         raise argparse.ArgumentTypeError(
             f"{text!r}: write delta:PATH, iceberg:CATALOG.DATABASE.TABLE, iceberg:PATH or "
             "parquet:PATH"
@@ -118,7 +118,7 @@ def _archive(given: argparse.Namespace) -> None:
     with job_session("mqlog archive", QUIET, needed) as spark:
         if package is not None:
             check(spark, package)
-        table = TABLES[given.target.format](spark, given.target.where)
+        table = LAKE_TABLES[given.target.format](spark, given.target.where)
         if table.is_path:
             check_writable(spark, "--to", table.where)
         if given.batch:
@@ -200,7 +200,7 @@ def _stream(
 
 
 def _checked(found: DataFrame) -> DataFrame:
-    rows.check_columns(found, _NEEDED, "the partitions and the order")
+    rows.check_columns(found, _IDENTITY, "the partitions and the order")
     return found
 
 

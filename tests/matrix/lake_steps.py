@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import mqlog
 from mqlog_jobs import archive
 from mqlog_jobs.lake.packages import PACKAGES, settings
-from mqlog_jobs.lake.tables import TABLES
+from mqlog_jobs.lake.tables import LAKE_TABLES
 from mqlog_jobs.session import LOOPBACK, QUIET, session
 from pyspark_mqlog.versions import INSTALLED
 
@@ -147,7 +147,7 @@ class Lake:
         return code, out.getvalue(), err.getvalue()
 
     def _read(self, target: Path) -> "pa.Table":
-        return TABLES[self._kind](self._spark, str(target)).read()
+        return LAKE_TABLES[self._kind](self._spark, str(target)).read()
 
     def _ids(self, target: Path) -> list[Id]:
         return ids(self._spark, self._kind, target)
@@ -160,7 +160,7 @@ class Lake:
 
 def ids(spark: SparkSession, kind: str, target: Path) -> list[Id]:
     """Return topic, queue, offset and id of each row of a table."""
-    read = TABLES[kind](spark, str(target)).read()
+    read = LAKE_TABLES[kind](spark, str(target)).read()
     return sorted(tuple(row) for row in read.select(*ID).collect())
 
 

@@ -26,8 +26,8 @@ from mqlog_jobs.spark_paths import has_path
 from mqstore.errors import InvalidOptionError
 
 SetUp = Callable[[DataStreamWriter], DataStreamWriter]
-_TOPIC: Final = "topic"
-_PLACE: Final = ("brokerName", "queueId", "queueOffset")
+_BY_TOPIC: Final = "topic"
+_ORDER_IN_FILE: Final = ("brokerName", "queueId", "queueOffset")
 _RENAMING: Final = ("", "file", "hdfs", "viewfs", "abfs", "abfss")
 """Schemes of file systems whose rename makes a file appear whole and once."""
 
@@ -118,7 +118,7 @@ class DeltaTable(LakeTable):
     def create(self, schema: StructType) -> None:
         """Make the table without rows, in one transaction."""
         nothing = self.spark.createDataFrame([], schema)
-        nothing.write.format("delta").partitionBy(DATE, _TOPIC).save(self.where)
+        nothing.write.format("delta").partitionBy(DATE, _BY_TOPIC).save(self.where)
 
     def read(self) -> DataFrame:
         """Return its rows."""
@@ -141,7 +141,7 @@ class DeltaTable(LakeTable):
 
     def _append(self, rows: DataFrame, transaction: dict[str, str]) -> None:
         # Delta keeps an order that begins with the columns of its partitions.
-        order = [DATE, _TOPIC, *(name for name in _PLACE if name in rows.columns)]
+        order = [DATE, _BY_TOPIC, *(name for name in _ORDER_IN_FILE if name in rows.columns)]
         writer = rows.sortWithinPartitions(*order).write.format("delta").mode("append")
         writer.options(**transaction).save(self.where)
 
@@ -190,14 +190,14 @@ class IcebergTable(LakeTable):
         writer = nothing.writeTo(self._name).using("iceberg")
         # By default rows would be shuffled, and read twice for it, to make fewer files.
         writer = writer.tableProperty("write.distribution-mode", "none")
-        writer.partitionedBy(partitioning.days("storeTimestamp"), col(_TOPIC)).create()
+        writer.partitionedBy(partitioning.days("storeTimestamp"), col(_BY_TOPIC)).create()
 
     def prepare(self, schema: StructType) -> None:
         """Make the table if it is not there, and give it its order if it has none."""
         super().prepare(schema)
         found = self.spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()
         if "sort-order" not in {row["key"] for row in found}:
-            order = ", ".join(name for name in _PLACE if name in schema.names)
+            order = ", ".join(name for name in _ORDER_IN_FILE if name in schema.names)
             self.spark.sql(f"ALTER TABLE {self._name} WRITE LOCALLY ORDERED BY {order}")
 
     def read(self) -> DataFrame:
@@ -244,11 +244,11 @@ class ParquetFiles(LakeTable):
 
     def start(self, rows: DataFrame, set_up: SetUp) -> StreamingQuery:
         """Start a stream by Spark's own sink of files."""
-        writer = rows.writeStream.format("parquet").partitionBy(_TOPIC, DATE)
+        writer = rows.writeStream.format("parquet").partitionBy(_BY_TOPIC, DATE)
         return set_up(writer).start(self.where)
 
 
-TABLES: Final[dict[str, type[LakeTable]]] = {
+LAKE_TABLES: Final[dict[str, type[LakeTable]]] = {
     "delta": DeltaTable,
     "iceberg": IcebergTable,
     "parquet": ParquetFiles,

@@ -113,28 +113,24 @@ def test_settings_are_the_broker_s_with_its_defaults_and_bounds() -> None:
 
 
 @given(
-    stored=st.integers(-(2**62), 2**62),
-    written=st.none() | st.integers(-(2**62), 2**62),
-    at=st.integers(0, 60_000),
+    message=st.builds(
+        StoredAt,
+        st.integers(0, 60_000),
+        st.integers(-(2**62), NOW),
+        st.none() | st.integers(-(2**62), 2**62),
+    ),
     kept=st.integers(0, 10**9),
     used=st.integers(0, 10**6),
     rate=st.none() | st.floats(0, 1e6),
     zone=st.sampled_from([None, UTC]),
 )
 def test_whatever_a_place_tells_the_times_are_in_order(
-    stored: int,
-    written: int | None,
-    at: int,
-    kept: int,
-    used: int,
-    rate: float | None,
-    zone: Any,
+    message: StoredAt, kept: int, used: int, rate: float | None, zone: Any
 ) -> None:
     log = replace(LOG, disk=DiskUse(10**6, used))
     policy = RetentionPolicy(kept * HOUR, frozenset({4}))
-    drift = None if rate is None else steady(rate)
-    of = Retention(policy, log, drift, zone=zone)
-    found = loss_of(StoredAt(at, min(stored, NOW), written), of, NOW)
+    of = Retention(policy, log, None if rate is None else steady(rate), zone=zone)
+    found = loss_of(message, of, NOW)
     if found is not None:
         assert NOW <= found.earliest_ms <= found.at_ms
         assert found.latest_ms is None or found.latest_ms >= found.earliest_ms

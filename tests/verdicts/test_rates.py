@@ -49,9 +49,7 @@ def test_two_looks_have_the_chance_of_single_events() -> None:
     steps=st.lists(st.tuples(st.integers(1, 10_000), st.integers(-500, 500)), max_size=20),
     amount=st.integers(0, 10**9),
 )
-def test_spreads_hold_their_value_and_never_fail(
-    steps: list[tuple[int, int]], amount: int
-) -> None:
+def test_spreads_hold_their_value_and_never_fail(steps: list[tuple[int, int]], amount: int) -> None:
     times, counts = [0], [0]
     for ms, step in steps:
         times.append(times[-1] + ms)

@@ -289,4 +289,3 @@ def test_a_message_that_the_broker_will_delete_within_a_day_is_told() -> None:
     # What nobody waits for may go, and what has just come is not late.
     assert verdicts(group(replace(soon, matching=0))) == []
     assert verdicts(group(behind(wait=100, loss=lost(NOW)))) == []
-

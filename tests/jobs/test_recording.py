@@ -51,7 +51,7 @@ def test_samples_are_recorded_and_forecasts_are_made_of_them(
     told = run(monkeypatch, capsys, "forecast", str(root), "--samples", file, "--json")
     assert [json.loads(line)["looks"] for line in told.splitlines()] == [4] * 4
     # A place, as Python and as Spark have it, has the same rows.
-    table = mqlog.open(root).table("forecast", samples=file, groups="g").arrow()
+    table = mqlog.open(root).table("forecast", samples=file, groups="g").to_table()
     assert table["looks"].to_pylist() == [4, 4]
     told = run(monkeypatch, capsys, "why", str(root), "--samples", file)
     assert "no verdict" in told

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mqstore.request.repositories import PointFolder, PointHead, Repository
 
 _OPTION_FLAG: Final = "-o"
-_NOTE: Final = "the point that is being made is finished; once more ends at once"
+_POINT_NOTE: Final = "the point that is being made is finished; once more ends at once"
 _HISTORY: Final = (
     FieldView("number", "POINT", "number"),
     FieldView("began", "BEGAN (UTC)", "time"),
@@ -109,7 +109,7 @@ def points(
     """Make one point, or one after the other; tell whether the budget made points go."""
     backing = repository(path, options).backing
     dropped = False
-    for number, waits in enumerate(rounds(asked.every_ms, asked.count, _NOTE)):
+    for number, waits in enumerate(rounds(asked.every_ms, asked.count, _POINT_NOTE)):
         try:
             made = guard_once(store, backing, asked.most_bytes, commit_log=commit_log, told=_warn)
         except StoreLockedError as error:

@@ -25,7 +25,7 @@ from mqstore.options import grammar
 from mqstore.tables.looks import LogLook, log_looks, log_states
 from mqstore.tables.samples import SAMPLE_SCHEMA, Recording
 
-_NOTE: Final = "the sample that is being taken is finished; once more ends at once"
+_SAMPLE_NOTE: Final = "the sample that is being taken is finished; once more ends at once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
     """
     asked = BacklogQuery.of(query.groups, query.topic, None, system=query.system)
     with closing(Recording(plan.file, plan.most_bytes)) as recording:
-        for number, waits in enumerate(rounds(plan.every_ms, plan.count, _NOTE)):
+        for number, waits in enumerate(rounds(plan.every_ms, plan.count, _SAMPLE_NOTE)):
             try:
                 rows, as_of_ms = _sample(named, asked, recording.last_ms)
                 recording.add(rows, as_of_ms)

@@ -9,7 +9,7 @@ from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.store import Store
 from mqstore.read.retention import DiskUse, LogState
 
-_LOOKED_AT: Final = 12
+_FILES_LOOKED_AT: Final = 12
 """Files whose times are read: the rate of writing is that of the last ones."""
 
 
@@ -25,7 +25,7 @@ def log_state(store: Store) -> LogState | None:
     if not files:
         return None
     full = files[:-1]
-    filled = tuple((file.end, _written_ms(file)) for file in full[-_LOOKED_AT:])
+    filled = tuple((file.end, _written_ms(file)) for file in full[-_FILES_LOOKED_AT:])
     end = full[-1].end if full else files[0].start
     disk = _disk(files)
     bounds = files[0].start, end, files[0].size, files[-1].start

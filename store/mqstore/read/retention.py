@@ -26,8 +26,8 @@ _RECLAIM: Final = (75, 10, 95)
 """diskMaxUsedSpaceRatio: the default, and the least and most that its getter returns."""
 _FORCE: Final = (85, 30, 85)
 """diskSpaceCleanForciblyRatio likewise; 4.9 has it as a property of the JVM only."""
-_DIGITS: Final = re.compile(r"[0-9]{1,9}")
-_MOST_BYTES: Final = 1 << 20
+_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_MOST_CONF_BYTES: Final = 1 << 20
 _MOST_HOURS: Final = 24
 
 
@@ -52,11 +52,11 @@ class RetentionPolicy:
         hours = frozenset(
             int(hour)
             for hour in settings.get("deleteWhen", "").split(";")[:_MOST_HOURS]
-            if _DIGITS.fullmatch(hour.strip()) and int(hour) < _MOST_HOURS
+            if _WHOLE_NUMBER.fullmatch(hour.strip()) and int(hour) < _MOST_HOURS
         )
         forces = settings.get("cleanFileForciblyEnable", "true").strip().lower() == "true"
         return cls(
-            int(kept) * HOUR_MS if _DIGITS.fullmatch(kept) else _DEFAULT_KEPT_MS,
+            int(kept) * HOUR_MS if _WHOLE_NUMBER.fullmatch(kept) else _DEFAULT_KEPT_MS,
             hours or _DEFAULT_HOURS,
             _ratio(settings.get("diskMaxUsedSpaceRatio"), _RECLAIM),
             _ratio(settings.get("diskSpaceCleanForciblyRatio"), _FORCE) if forces else None,
@@ -103,11 +103,11 @@ def policy_of_file(option: str, text: str) -> RetentionPolicy:
     path = Path(text)
     try:
         with path.open("rb") as file:
-            found = file.read(_MOST_BYTES + 1)
+            found = file.read(_MOST_CONF_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidOptionError(option, text, f"cannot be read: {reason}") from None
-    if len(found) > _MOST_BYTES:
+    if len(found) > _MOST_CONF_BYTES:
         raise InvalidOptionError(option, text, "is longer than 1 MiB: give a broker.conf")
     settings = {}
     for line in found.decode("utf-8", "replace").splitlines():
@@ -119,5 +119,5 @@ def policy_of_file(option: str, text: str) -> RetentionPolicy:
 
 def _ratio(text: str | None, usual: tuple[int, int, int]) -> float:
     default, least, most = usual
-    known = text is not None and _DIGITS.fullmatch(text.strip()) is not None
+    known = text is not None and _WHOLE_NUMBER.fullmatch(text.strip()) is not None
     return min(max(int(text or 0) if known else default, least), most) / 100

@@ -25,7 +25,7 @@ from mqstore.tables.table import TableRequest
 from mqstore.verdicts.rates import COMMIT_MS, Drift, drift
 
 _LOG: Final = logging.getLogger(__name__)
-MOST_LOOKS: Final = 20
+MOST_PAST_LOOKS: Final = 20
 """Looks of which rates are made: the newest ones, of a day at most."""
 LOOKED_BACK_MS: Final = 86_400_000
 QueueOfBroker: TypeAlias = tuple[str, str, int]
@@ -85,7 +85,7 @@ def earlier_looks(request: TableRequest) -> list[PastLook]:
     if request.samples is not None:
         chosen = request.group_choice(request.known_groups)
         window = now_ms - LOOKED_BACK_MS, now_ms
-        found += map(_of_sample, read_samples(request.samples, window, MOST_LOOKS, chosen))
+        found += map(_of_sample, read_samples(request.samples, window, MOST_PAST_LOOKS, chosen))
     if request.look_again_ms is not None:
         found.append(_taken(request))
         Event().wait(request.look_again_ms / 1000)

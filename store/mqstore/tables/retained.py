@@ -70,7 +70,7 @@ def retained(
             drifts = log_drifts(looks, name, state, now_ms)
             zone = datetime.now().astimezone().tzinfo if state.is_here else None
             brokers[name] = Retention(policy, state, *drifts, zone)
-            found = _Places(source, state)
+            found = _MessagePlaces(source, state)
             for item, start in behind[:_MOST_PLACED]:
                 if item.broker_name == name:
                     place = found.of(item, start)
@@ -91,7 +91,7 @@ def _policy(source: DeletesFiles, request: TableRequest) -> RetentionPolicy | No
     return replace(told or RetentionPolicy(), kept_ms=request.kept_ms)
 
 
-class _Places:
+class _MessagePlaces:
     """Where messages of one broker lie, and when the files of them were last written."""
 
     def __init__(self, source: DeletesFiles, state: LogState) -> None:

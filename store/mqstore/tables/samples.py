@@ -42,18 +42,18 @@ SAMPLE_COLUMNS: Final[Columns] = (
     ("diskUsed", pa.int64(), True, "bytes in use on its disk; null: not known"),
 )
 SAMPLE_SCHEMA: Final = schema(SAMPLE_COLUMNS)
-_READ: Final = (
+_READ_COLUMNS: Final = (
     "asOf", "brokerName", "group", "topic", "queueId", "brokerOffset", "consumerOffset", "logEnd",
     "diskUsed",
 )  # fmt: skip
 OPTION: Final = "samples"
 FILE: Final = "FILE"
 _NAME: Final = re.compile(r"samples-([0-9]{13})-([0-9]{13})\.parquet")
-_NEW: Final = ".samples.new"
+_UNFINISHED: Final = ".samples.new"
 _ATTEMPTS: Final = 5
 _MOST_SINGLE: Final = 60
 _MERGED_ROWS: Final = 100_000
-_MOST_ROWS: Final = 2_000_000
+_MOST_SAMPLED_ROWS: Final = 2_000_000
 """Rows that are read of samples: newer ones first."""
 
 
@@ -135,9 +135,9 @@ def _newest(
                 if window[0] <= us // US < window[1]:
                     found.setdefault(us, []).append(part.filter(pc.equal(times, us)))
                     rows += found[us][-1].num_rows
-            if rows >= _MOST_ROWS:
+            if rows >= _MOST_SAMPLED_ROWS:
                 break
-        if len(found) >= most or rows >= _MOST_ROWS:
+        if len(found) >= most or rows >= _MOST_SAMPLED_ROWS:
             break
     newest = sorted(found)[-most:]
     return [pa.concat_tables(found[us]) for us in newest]
@@ -146,12 +146,12 @@ def _newest(
 def _parts(path: str, is_wanted: Callable[[str], object]) -> Iterator[pa.Table]:
     """Yield the row groups of a file, the last first: the columns and the groups that are read."""
     with pq.ParquetFile(path) as file:
-        absent = [name for name in _READ if name not in file.schema_arrow.names]
+        absent = [name for name in _READ_COLUMNS if name not in file.schema_arrow.names]
         if absent:
             raise ValueError(f"no column {absent[0]}")
-        of = pa.schema([SAMPLE_SCHEMA.field(name) for name in _READ])
+        of = pa.schema([SAMPLE_SCHEMA.field(name) for name in _READ_COLUMNS])
         for number in reversed(range(file.num_row_groups)):
-            table = file.read_row_group(number, list(_READ)).cast(of)
+            table = file.read_row_group(number, list(_READ_COLUMNS)).cast(of)
             names = [name for name in pc.unique(table["group"]).to_pylist() if is_wanted(name)]
             yield table.filter(pc.is_in(table["group"], pa.array(names, pa.string())))
 
@@ -186,10 +186,10 @@ class Recording:
             expected = "is recorded to by another process"
             raise InvalidOptionError(FILE, self._folder, expected) from None
         self._files, repeats = sample_files(path)
-        if not self._files and {one.name for one in path.iterdir()} - {_NEW}:
+        if not self._files and {one.name for one in path.iterdir()} - {_UNFINISHED}:
             expected = "is a directory with other files: name another one, or a new one"
             raise InvalidOptionError(FILE, self._folder, expected)
-        durable.unlink(str(path / _NEW))
+        durable.unlink(str(path / _UNFINISHED))
         for one in repeats:
             durable.unlink(one.path)
 
@@ -212,7 +212,7 @@ class Recording:
         self._drop_oldest()
 
     def _write(self, tables: Iterable[pa.Table], first_ms: int, last_ms: int) -> None:
-        new = str(Path(self._folder) / _NEW)
+        new = str(Path(self._folder) / _UNFINISHED)
         durable.unlink(new)
         fd = durable.create(new)
         try:

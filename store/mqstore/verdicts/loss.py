@@ -16,12 +16,11 @@ from typing import Final
 from mqstore.read.retention import HOUR_MS, DiskUse, LogState, RetentionPolicy
 from mqstore.verdicts.rates import FOR_EVER_MS, Drift, Spread
 
-BY_TIME: Final = "TIME"
-BY_DISK: Final = "DISK"
-_BATCH: Final = 10
+LOST_BY_TIME: Final = "TIME"
+LOST_BY_DISK: Final = "DISK"
+_FILES_AT_ONCE: Final = 10
 """MessageStoreConfig#deleteFileBatchMax."""
 _TICK_MS: Final = 10_000
-_DAY_MS: Final = 24 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +89,11 @@ def _by_time(message: StoredAt, broker: Retention, now_ms: int) -> Loss | None:
     if broker.zone is not None and broker.growth is None:
         first = _deleted_ms(earliest + kept_ms, broker, now_ms)
     if latest is None:
-        return Loss(due, min(first, due), None, BY_TIME)
+        return Loss(due, min(first, due), None, LOST_BY_TIME)
     last = max(latest + kept_ms, now_ms) + _longest_gap_ms(broker.policy)
     if broker.zone is not None:
         last = _next_hour(latest + kept_ms, broker, now_ms) + 2 * _TICK_MS
-    return Loss(due, min(first, due), max(last, due), BY_TIME)
+    return Loss(due, min(first, due), max(last, due), LOST_BY_TIME)
 
 
 def _written(
@@ -129,17 +128,17 @@ def _by_disk(message: StoredAt, broker: Retention, now_ms: int) -> Loss | None:
     log, forced = broker.log, broker.policy.forced_above
     if forced is None or log.disk is None:
         return None
-    batch = log.index_of(message.physical_offset) // _BATCH
-    over = forced * log.disk.size - log.disk.used + batch * _BATCH * log.file_bytes
+    batch = log.index_of(message.physical_offset) // _FILES_AT_ONCE
+    over = forced * log.disk.size - log.disk.used + batch * _FILES_AT_ONCE * log.file_bytes
     if log.file_of(message.physical_offset) >= log.last_file:
         over = max(over, float(log.file_bytes))
     if over < 0:
         ms = now_ms + (batch + 1) * _TICK_MS
-        return Loss(ms, now_ms, ms + _TICK_MS, BY_DISK)
+        return Loss(ms, now_ms, ms + _TICK_MS, LOST_BY_DISK)
     fills = broker.growth.reach_ms(over) if broker.growth else None
     if fills is None:
         return None
-    return _from_now(fills, now_ms, BY_DISK)
+    return _from_now(fills, now_ms, LOST_BY_DISK)
 
 
 def _from_now(ahead: Spread, now_ms: int, by: str) -> Loss:
@@ -167,7 +166,7 @@ def _is_above(disk: DiskUse, part: float) -> bool:
 def _next_hour(due_ms: int, broker: Retention, now_ms: int) -> int:
     """Return the first ms from then on that is in one of the hours; of this machine's zone."""
     at_ms = max(due_ms, now_ms)
-    for _ in range(2 * _DAY_MS // HOUR_MS):
+    for _ in range(2 * 24):
         local = datetime.fromtimestamp(at_ms / 1000, broker.zone).astimezone(broker.zone)
         if local.hour in broker.policy.hours:
             return at_ms

@@ -23,7 +23,7 @@ _NORMAL_95: Final = 1.96
 _SECOND_MS: Final = 1000
 FOR_EVER_MS: Final = 10 * 365 * 86_400_000
 """What lies further ahead than ten years is not foreseen."""
-_HALVINGS: Final = 60
+_BISECTIONS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Drift:
             low, high = high, 2 * high
             if high > FOR_EVER_MS:
                 return None
-        for _ in range(_HALVINGS):
+        for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             low, high = (low, middle) if reaches(middle) else (middle, high)
         return high

@@ -13,7 +13,7 @@ from mqstore.errors import shown
 from mqstore.files.config.broker_config import FilterExpression
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.verdicts.facts import GroupFacts, QueueFacts, TopicFacts, Verdict
-from mqstore.verdicts.loss import BY_DISK
+from mqstore.verdicts.loss import LOST_BY_DISK
 from mqstore.verdicts.wording import moment, names_of, queue_names, span, word
 
 WAITING_MS: Final = 60_000
@@ -296,7 +296,7 @@ def _soon_lost(topic: TopicFacts, queue: QueueFacts) -> tuple[str, dict[str, int
     left_ms = max(0, loss.at_ms - topic.as_of_ms)
     if left_ms >= SOON_MS:
         return None
-    why = "the disk will be full" if loss.by == BY_DISK else "its file will have expired"
+    why = "the disk will be full" if loss.by == LOST_BY_DISK else "its file will have expired"
     evidence = (
         f"the broker will delete the message at {queue.start:,} about {moment(loss.at_ms)}, in "
         f"{span(left_ms)}, as {why}; {queue.lag:,} messages wait, the first for "

@@ -15,11 +15,11 @@ from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.retention import RETENTION_SETTINGS, DiskUse, LogState
 
 _FILE_SIZE: Final = "mappedFileSizeCommitLog"
-_DEFAULT_FILE_BYTES: Final = 1 << 30
+_DEFAULT_LOG_FILE_BYTES: Final = 1 << 30
 _COUNT: Final = re.compile(r"[0-9]{1,18}")
 _RATIO: Final = re.compile(r"(0|1)(\.[0-9]{1,20})?")
 _CAPACITY: Final = re.compile(r"Total : ([0-9]{1,5})([.,][0-9]{1,3})? ([KMGTPE]?)i?B\b.*")
-_POWERS: Final = {letter: power for power, letter in enumerate(["", *"KMGTPE"])}
+_UNIT_POWERS: Final = {letter: power for power, letter in enumerate(["", *"KMGTPE"])}
 
 
 def retention_settings(cluster: Cluster, broker: str) -> dict[str, str]:
@@ -36,7 +36,7 @@ def log_state(cluster: Cluster, broker: str) -> LogState:
     settings, _ = cluster.value(broker, requests.GET_BROKER_CONFIG())
     digits = str(settings.get(_FILE_SIZE, ""))
     size = int(digits) if _COUNT.fullmatch(digits) else 0
-    size = size or _DEFAULT_FILE_BYTES
+    size = size or _DEFAULT_LOG_FILE_BYTES
     (info,) = broker_infos(cluster, [broker])
     last = max(info.high - 1, 0) // size * size
     return LogState(info.low, info.high, size, last, disk_of(info.runtime))
@@ -54,5 +54,5 @@ def disk_of(runtime: Mapping[str, str]) -> DiskUse | None:
         return None
     whole, part, unit = capacity.groups()
     number = float(whole + (part or "").replace(",", "."))
-    size = math.floor(number * 1024 ** _POWERS[unit])
+    size = math.floor(number * 1024 ** _UNIT_POWERS[unit])
     return DiskUse(size, min(size, math.floor(float(ratio) * size))) if size else None

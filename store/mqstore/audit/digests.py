@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.message_digest import (
     IDENTITIES,
     OF_CONTENT,

@@ -19,8 +19,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.files.config.pop_files import PopFacts
 from mqstore.format import properties
 from mqstore.format.arrays import Int64s, TopicGroup

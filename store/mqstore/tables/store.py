@@ -69,7 +69,7 @@ OFFSET_COLUMNS: Final[Columns] = (
 )
 QUEUE_SCHEMA: Final = schema(QUEUE_COLUMNS)
 TOPIC_SCHEMA: Final = schema(TOPIC_COLUMNS)
-OFFSETS: Final = schema(OFFSET_COLUMNS)
+_OFFSETS: Final = schema(OFFSET_COLUMNS)
 
 _LOG = logging.getLogger(__name__)
 _BATCH_QUEUES: Final = 1000
@@ -127,7 +127,9 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
     return batch(rows, TOPIC_SCHEMA)
 
 
-def committed_offsets(snapshot: Snapshot, columns: Sequence[str] = OFFSETS.names) -> pa.RecordBatch:
+def committed_offsets(
+    snapshot: Snapshot, columns: Sequence[str] = _OFFSETS.names
+) -> pa.RecordBatch:
     """Return a row for each offset a group committed, sorted by group, topic, queueId.
 
     consumerOffset is what is written there, believable or not; source is the file it is from.
@@ -142,7 +144,7 @@ def committed_offsets(snapshot: Snapshot, columns: Sequence[str] = OFFSETS.names
         for (topic, group), found in committed.items()
         for queue_id, consumer_offset in found.queues.items()
     ]  # fmt: skip
-    return batch(sorted(rows), OFFSETS)
+    return batch(sorted(rows), _OFFSETS)
 
 
 _ROWS: Final = {"queues": queues, "topics": topics, "offsets": committed_offsets}
@@ -255,29 +257,27 @@ def _planned_offsets(request: TableRequest) -> list[StorePart]:
     ]
 
 
-OF_QUEUES: Final = (
-    Table(
-        "queues",
-        QUEUE_COLUMNS,
-        _planned("queues"),
-        options=BY_QUEUE | FROM_LOG,
-        owner="topic",
-        estimated=("bytes",),
-    ),
-    Table(
-        "topics",
-        TOPIC_COLUMNS,
-        _planned("topics"),
-        options=BY_QUEUE | FROM_LOG,
-        owner="topic",
-        estimated=("bytes",),
-    ),
-    Table(
-        "offsets",
-        OFFSET_COLUMNS,
-        _planned_offsets,
-        options=BY_QUEUE | BY_GROUP | FROM_LOG,
-        order=("group", "brokerName", "topic", "queueId"),
-        owner="group",
-    ),
+QUEUES: Final = Table(
+    "queues",
+    QUEUE_COLUMNS,
+    _planned("queues"),
+    options=BY_QUEUE | FROM_LOG,
+    owner="topic",
+    estimated=("bytes",),
+)
+TOPICS: Final = Table(
+    "topics",
+    TOPIC_COLUMNS,
+    _planned("topics"),
+    options=BY_QUEUE | FROM_LOG,
+    owner="topic",
+    estimated=("bytes",),
+)
+OFFSETS: Final = Table(
+    "offsets",
+    OFFSET_COLUMNS,
+    _planned_offsets,
+    options=BY_QUEUE | BY_GROUP | FROM_LOG,
+    order=("group", "brokerName", "topic", "queueId"),
+    owner="group",
 )

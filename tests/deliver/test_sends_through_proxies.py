@@ -23,8 +23,8 @@ from broker.ports import free_ports
 from broker.toolchain import Toolchain
 from deliver import test_sent_to_brokers as direct
 from deliver.failing_trial import is_whole
-from live.real import READING, Live, full_rows, slices
-from live.test_through_proxy import cluster, only
+from live.real import Live, full_rows, slices
+from live.test_through_proxy import PATIENT, cluster, only
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once.commit import publish
 from mqstore.deliver.once.errors import PublicationError
@@ -91,7 +91,7 @@ class Front:
         return topic
 
     def settings(self, **more: Any) -> ClusterSettings:
-        given = {"name_servers": self.addresses, "limits": READING, "retry_timeout_ms": 60_000}
+        given = {"name_servers": self.addresses, "limits": PATIENT, "retry_timeout_ms": 240_000}
         return ClusterSettings(**(given | more))
 
     def close(self) -> None:
@@ -243,7 +243,7 @@ def test_rows_are_there_once_though_a_proxy_fails(
     try:
         if harm == "frozen":
             with pytest.raises(PublicationError, match="may hold messages of an earlier try"):
-                published(once(front, topic, 1, send_timeout_ms=6_000), bodies)
+                published(once(front, topic, 1, send_timeout_ms=12_000), bodies)
             ends.pop()()
         done = published(once(front, topic, 1), bodies)
     finally:
@@ -300,7 +300,7 @@ def test_the_only_proxy_is_waited_for_while_it_is_started_again(front: Front) ->
     job = prepare(SendSettings(cluster=front.settings(), topic=topic), part_of(bodies).schema)
     send(job, [part_of(bodies)], partition=0, attempt=1)
     front.live.broker.wait_for(topic, len(bodies))
-    alone = front.settings(name_servers=front.addresses[1:], limits=QUICK, retry_timeout_ms=120_000)
+    alone = front.settings(name_servers=front.addresses[1:], limits=QUICK, retry_timeout_ms=240_000)
     with Client(alone) as client:
         queues = bounds(client, [client.known_route(topic)])
         parts = read(PullReader(client, slices(queues)), PullSettings(first_rows=20))

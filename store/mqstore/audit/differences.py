@@ -72,7 +72,7 @@ def differences(
     Raises as ``scan``.
     """
     unequal = digests[0].unequal(digests[1])
-    if rule.by == "id":
+    if rule.identity == "id":
         for some in _groups(unequal, digests):
             yield from _of_ids(sides, rule, some)
         return
@@ -214,7 +214,8 @@ def _of_ids(
             if found.first is not None and found.second is not None:
                 pieces = (_at(sides[0], found.first), _at(sides[1], found.second))
                 fields = _fields(pieces, rule)
-            yield replace(found, message_id=message_id, fields=fields)
+            known = message_id if rule.by == "id" else None
+            yield replace(found, message_id=known, fields=fields)
 
 
 def _of_one_id(here: list[_Identified], there: list[_Identified]) -> Iterator[Difference]:
@@ -244,7 +245,7 @@ def _without(some: list[_Identified], others: list[_Identified]) -> list[_Identi
 def _by_id(side: AuditSide, rule: AuditRule, parts: Int64s) -> dict[str, list[_Identified]]:
     found: dict[str, list[_Identified]] = defaultdict(list)
     for broker in side.brokers:
-        for part in digested(slices_of(broker.snapshot), rule, merged=True):
+        for part in digested(slices_of(broker.snapshot), rule, merged=True, naming=side.naming):
             rows = np.flatnonzero(np.isin(part.parts(), parts))
             ids = part.batch.column("msgId").take(pa.array(rows)).to_pylist()
             for row, message_id in zip(rows.tolist(), ids, strict=True):

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from mqstore.audit.relation import Naming
 from mqstore.codec import compute as pc
 from mqstore.codec.message_digest import (
     IDENTITIES,
@@ -25,6 +26,7 @@ from mqstore.codec.message_digest import (
     identity_digests,
     message_digests,
 )
+from mqstore.deliver.once.control import WRITE_PROPERTY
 from mqstore.format import properties
 from mqstore.format.arrays import Int64s, UInt64Pairs
 from mqstore.read.scan import scan
@@ -45,7 +47,7 @@ Bucket = tuple[str, str, int, int]
 class AuditRule:
     """What makes two messages the same: their identity, and the properties that do not count.
 
-    ``by`` is ``offset`` or ``id``.
+    ``by`` is ``offset``, ``id`` or ``map``: the message of the source that an offset map names.
     """
 
     by: str
@@ -54,7 +56,13 @@ class AuditRule:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a scan."""
-        return tuple(dict.fromkeys((*_OF_PLACE, *IDENTITIES[self.by], *OF_CONTENT)))
+        names = (*_OF_PLACE, *IDENTITIES[self.identity], *OF_CONTENT)
+        return tuple(dict.fromkeys(("brokerName", *names) if self.by == "map" else names))
+
+    @property
+    def identity(self) -> str:
+        """The key of IDENTITIES: names by an offset map stand where ids do."""
+        return "id" if self.by == "map" else self.by
 
 
 def default_left_out(by: str) -> frozenset[str]:
@@ -63,7 +71,10 @@ def default_left_out(by: str) -> frozenset[str]:
     By offset all count, as records are copied whole; by id those do not that brokers and clients
     set anew when a message is sent again.
     """
-    return frozenset() if by == "offset" else frozenset(properties.RESERVED - _COUNT_BY_ID)
+    if by == "offset":
+        return frozenset()
+    added = {WRITE_PROPERTY} if by == "map" else set()  # What a replay adds.
+    return frozenset((properties.RESERVED - _COUNT_BY_ID) | added)
 
 
 @dataclass(slots=True)
@@ -119,19 +130,30 @@ class DigestedBatch:
 
 
 def digested(
-    slices: Sequence[QueueSlice], rule: AuditRule, *, merged: bool = False
+    slices: Sequence[QueueSlice],
+    rule: AuditRule,
+    *,
+    merged: bool = False,
+    naming: Naming | None = None,
 ) -> Iterator[DigestedBatch]:
-    """Yield the messages of slices with their digests. Raises as ``scan``."""
+    """Yield the messages of slices with their digests; ``naming`` names them by an offset map.
+
+    Raises as ``scan``.
+    """
     settings = ScanSettings(columns=rule.columns, merged=merged, batch_bytes=BATCH_BYTES)
-    for batch in scan(slices, settings):
-        found = message_digests(batch, rule.by, rule.left_out)
-        yield DigestedBatch(batch, identity_digests(batch, rule.by), found)
+    for scanned in scan(slices, settings):
+        batch = scanned if naming is None else naming.named(scanned)
+        if len(batch):
+            found = message_digests(batch, rule.identity, rule.left_out)
+            yield DigestedBatch(batch, identity_digests(batch, rule.identity), found)
 
 
-def digests_of(slices: Iterable[QueueSlice], rule: AuditRule, broker: str) -> AuditDigests:
+def digests_of(
+    slices: Iterable[QueueSlice], rule: AuditRule, broker: str, naming: Naming | None = None
+) -> AuditDigests:
     """Return the digests of slices of one broker, in one pass; ``broker`` is what it is called."""
     found = AuditDigests()
-    for part in digested(list(slices), rule, merged=True):
+    for part in digested(list(slices), rule, merged=True, naming=naming):
         for bucket, digest in _by_bucket(part, rule, broker):
             found.buckets.setdefault(bucket, BucketDigest()).add(digest)
     return found
@@ -147,7 +169,7 @@ def _by_bucket(
     part: DigestedBatch, rule: AuditRule, broker: str
 ) -> Iterator[tuple[Bucket, BucketDigest]]:
     batch = part.batch
-    if rule.by == "id":
+    if rule.identity == "id":
         codes, names = part.parts(), None
         keys: list[Int64s] = []
     else:

@@ -23,7 +23,7 @@ from mqstore.read.capabilities import DeletesFiles, ShowsMembers
 from mqstore.read.heads import NO_TIMESTAMP
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import BoundsSource, Origin, QueueSlice, Snapshot
-from mqstore.tables import retries
+from mqstore.tables.retry_owners import is_source, owner_of
 from mqstore.tables.table import TableRequest
 from mqstore.verdicts.rules import RECENT_MS
 
@@ -214,11 +214,11 @@ def asides_of(
     # The first retries wait in the schedule topic, and the retry topic may have no queue yet.
     group_of = {f"{RETRY_PREFIX}{group}": group for group in known if chosen(group)}
     for source, held in pairs:
-        committed = source.config.consumer_offsets()
+        committed, topics = source.config.consumer_offsets(), source.config.topics()
         for queue in held.queues:
-            if not retries.is_source(queue.topic):
+            if not is_source(queue.topic):
                 continue
-            group = retries.group_of(queue.topic, known)
+            group, _ = owner_of(queue.topic, known, topics)
             if not chosen(group):
                 continue
             group_of[queue.topic] = group

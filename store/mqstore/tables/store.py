@@ -69,7 +69,7 @@ OFFSET_COLUMNS: Final[Columns] = (
 )
 QUEUE_SCHEMA: Final = schema(QUEUE_COLUMNS)
 TOPIC_SCHEMA: Final = schema(TOPIC_COLUMNS)
-_OFFSETS: Final = schema(OFFSET_COLUMNS)
+OFFSETS: Final = schema(OFFSET_COLUMNS)
 
 _LOG = logging.getLogger(__name__)
 _BATCH_QUEUES: Final = 1000
@@ -127,9 +127,7 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
     return batch(rows, TOPIC_SCHEMA)
 
 
-def committed_offsets(
-    snapshot: Snapshot, columns: Sequence[str] = _OFFSETS.names
-) -> pa.RecordBatch:
+def committed_offsets(snapshot: Snapshot, columns: Sequence[str] = OFFSETS.names) -> pa.RecordBatch:
     """Return a row for each offset a group committed, sorted by group, topic, queueId.
 
     consumerOffset is what is written there, believable or not; source is the file it is from.
@@ -144,7 +142,7 @@ def committed_offsets(
         for (topic, group), found in committed.items()
         for queue_id, consumer_offset in found.queues.items()
     ]  # fmt: skip
-    return batch(sorted(rows), _OFFSETS)
+    return batch(sorted(rows), OFFSETS)
 
 
 _ROWS: Final = {"queues": queues, "topics": topics, "offsets": committed_offsets}
@@ -257,7 +255,7 @@ def _planned_offsets(request: TableRequest) -> list[StorePart]:
     ]
 
 
-QUEUES: Final = Table(
+QUEUE_TABLE: Final = Table(
     "queues",
     QUEUE_COLUMNS,
     _planned("queues"),
@@ -265,7 +263,7 @@ QUEUES: Final = Table(
     owner="topic",
     estimated=("bytes",),
 )
-TOPICS: Final = Table(
+TOPIC_TABLE: Final = Table(
     "topics",
     TOPIC_COLUMNS,
     _planned("topics"),
@@ -273,7 +271,7 @@ TOPICS: Final = Table(
     owner="topic",
     estimated=("bytes",),
 )
-OFFSETS: Final = Table(
+OFFSET_TABLE: Final = Table(
     "offsets",
     OFFSET_COLUMNS,
     _planned_offsets,

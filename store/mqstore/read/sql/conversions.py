@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.codec import compute as pc
+import mqstore.codec.compute as pc
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.sql.program import INT_MAX, LONG_MAX, Number, Width
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from mqstore.codec import compute as pc
+import mqstore.codec.compute as pc
 from mqstore.format.arrays import Mask
 from mqstore.read.sql.grammar import compiled
 from mqstore.read.sql.machine import Machine

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.codec import compute as pc
+import mqstore.codec.compute as pc
 from mqstore.format.arrays import Mask
 from mqstore.read.sql.conversions import NumberKeys, key_of, keys_of, truths_of
 from mqstore.read.sql.program import Argument, Number, Op, Program, Width

@@ -14,6 +14,7 @@ _DECLARED_IN: Final = {
     "backlog": "backlogs.BACKLOG",
     "lagcompare": "backlogs.LAG_COMPARE",
     "verdicts": "verdicts.VERDICTS",
+    "forecast": "forecast.FORECAST",
     "queues": "store.QUEUE_TABLE",
     "topics": "store.TOPIC_TABLE",
     "offsets": "store.OFFSET_TABLE",

@@ -25,7 +25,7 @@ TOPIC = "Lost"
 FILE = 1 << 20
 SIZE = 64 << 20
 BODY = 4_000
-CHUNK = 32
+CHUNK = 64
 CONF = {
     "mappedFileSizeCommitLog": str(FILE),
     "fileReservedTime": "0",
@@ -112,8 +112,7 @@ def test_a_message_is_lost_when_the_forecast_says_to_one_file(
         wait_until(lambda: log_files(root)[0] > 0)
         configure(cluster, broker, "fileReservedTime", "72")
         first = log_files(root)[0]
-        while used(disk) < 0.6 * SIZE:
-            broker.send_all(TOPIC, 4 * CHUNK, BODY, 1)
+        broker.send_all(TOPIC, int(0.6 * SIZE - used(disk)) // BODY, BODY, 1)
         assert log_files(root)[0] == first
         starts = {row["queueId"]: row for row in broker.topic_status(TOPIC)}[0]
         queues = len(broker.topic_status(TOPIC))
@@ -125,7 +124,7 @@ def test_a_message_is_lost_when_the_forecast_says_to_one_file(
         for _ in range(4):
             record(str(root), stores, monkeypatch)
             record(place, clusters, monkeypatch)
-            broker.send_all(TOPIC, 2 * CHUNK, BODY, 1)
+            broker.send_all(TOPIC, CHUNK, BODY, 1)
         record(str(root), stores, monkeypatch)
         record(place, clusters, monkeypatch)
         conf = tmp_path / "broker.conf"
@@ -139,6 +138,8 @@ def test_a_message_is_lost_when_the_forecast_says_to_one_file(
             assert (mine["lossBy"], theirs["lossBy"]) == ("DISK", "DISK")
             at_used = written(mine, stores, "diskUsed", now_used)
             at_end = written(theirs, clusters, "logEnd", now_end)
+            near = min(at_used - freed * FILE - used(disk), at_end - log_end(place)) - 2 * FILE
+            broker.send_all(TOPIC, max(1, int(near) // BODY), BODY, 1)
             write_until(broker, lambda freed=freed: log_files(root)[0] > first + freed * FILE, disk)
             lost_used, lost_end = LAST_USED[0] + freed * FILE, log_end(place)
             soak.tell(
@@ -151,7 +152,7 @@ def test_a_message_is_lost_when_the_forecast_says_to_one_file(
 
 
 def write_until(broker: Broker, is_lost: Any, disk: Path) -> None:
-    """Write an eighth of a file at a time until the message is lost, and note what was in use."""
+    """Write a quarter of a file at a time until the message is lost, and note what was in use."""
     pause = threading.Event()
     for _ in range(SIZE // CHUNK // BODY):
         if is_lost():

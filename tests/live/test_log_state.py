@@ -1,10 +1,16 @@
 """What brokers tell of their CommitLog, its disk and their settings of retention."""
 
+from typing import Any
+
+import mqlog
 from live.loopback import FakeCluster
 from mqlog_jobs.places import Named
 from mqstore.live.remoting.log_state import disk_of
 from mqstore.read.capabilities import DeletesFiles
 from mqstore.read.retention import DiskUse, LogState, RetentionPolicy
+from support.oracle import Message
+
+ALL_OFFSETS = 43
 
 
 def test_a_broker_s_disk_is_what_its_rounded_numbers_leave_open() -> None:
@@ -34,3 +40,22 @@ def test_settings_and_the_commit_log_are_what_a_broker_tells() -> None:
             policy, state = source.retention_policy(), source.log_state()
     assert policy == RetentionPolicy(6 * 3_600_000, frozenset({0, 12}))
     assert state == LogState(100, 900, 500, 500)
+
+
+def test_a_group_that_consumes_what_is_stored_during_a_look_is_not_ahead() -> None:
+    with FakeCluster().running() as cluster:
+        queue = cluster.fill("T", 5)
+        cluster.committed["T", "g", 0] = 5
+
+        def grow(request: dict[str, Any]) -> None:
+            if request["code"] == ALL_OFFSETS and queue.high == 5:
+                queue.messages += [Message(topic="T", queue_offset=at) for at in (5, 6, 7)]
+                cluster.committed["T", "g", 0] = 8
+
+        cluster.fault = grow
+        place = f"rocketmq://{cluster.address}"
+        (row,) = mqlog.open(place).table("backlog", groups="g").to_table().to_pylist()
+        assert (row["status"], row["brokerOffset"], row["lag"]) == ("OK", 8, 0)
+        cluster.committed["T", "g", 0] = 9
+        (row,) = mqlog.open(place).table("backlog", groups="g").to_table().to_pylist()
+        assert (row["status"], row["brokerOffset"]) == ("AHEAD", 8)

@@ -63,4 +63,5 @@ def disk_of(runtime: Mapping[str, str]) -> DiskUse | None:
 
 
 def _size(whole: str, part: str | None, unit: str) -> int:
-    return math.floor(float(whole + (part or "").replace(",", ".")) * 1024 ** _UNIT_POWERS[unit])
+    number = float(whole + (part or "").replace(",", "."))
+    return int(number * 1024 ** _UNIT_POWERS[unit])

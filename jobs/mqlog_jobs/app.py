@@ -206,7 +206,8 @@ class _StoreCommand(TyperCommand):
             return super().invoke(ctx)
         except StoreError as error:
             if error.args and isinstance(error.args[0], str):
-                error.args = (_OPTION_NAME.sub(_own_name, error.args[0]), *error.args[1:])
+                named = _OPTION_NAME.sub(partial(_own_name, self.params), error.args[0])
+                error.args = (named, *error.args[1:])
             raise
         except OSError as error:
             stores, name = _stores(ctx.params), error.filename
@@ -252,7 +253,10 @@ def _at_home(value: Any) -> Any:
     return value.expanduser() if isinstance(value, Path) else value
 
 
-def _own_name(found: re.Match[str]) -> str:
+def _own_name(parameters: Sequence[Any], found: re.Match[str]) -> str:
+    """Return the flag of an option, if it is one of a command's; else the words as they are."""
+    if all(FLAGS[found[2]] not in parameter.opts for parameter in parameters):
+        return found[0]
     return f"{found[1] or ''}{FLAGS[found[2]]}"
 
 

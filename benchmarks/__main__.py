@@ -34,7 +34,9 @@ SIZES = {
     "settings": 400_000,
     "audit": 400_000,
     "live": 400_000,
+    "proxy": 100_000,
     "send": 100_000,
+    "fleet": 500,
 }
 """Each benchmark, and what it is given at 100 percent; in the order they run."""
 LEAST = 100

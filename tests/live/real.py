@@ -32,7 +32,7 @@ DEAD = "127.0.0.1:1"
 READING = Limits(connect_timeout_ms=2_000, request_timeout_ms=10_000)
 ALL_COLUMNS = PROFILES["full"]
 # No check of transactions and nothing delayed that comes due while tests compare.
-QUIET = {"transactionCheckInterval": "600000"}
+QUIET = {"transactionCheckInterval": "86400000"}
 
 
 class Live:

@@ -1,17 +1,24 @@
-"""Messages to copy, the rows of a store, its errors, and a copy that is killed."""
+"""Messages to copy, a store that grows, its rows and errors, and a copy that is killed."""
 
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from mqstore.check import check
+from mqstore.files.base import durable
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import slices_of
+from mqstore.read.source import Snapshot, slices_of
+from support.growing import grow
 from support.oracle import Message, join_properties
-from support.stores import Layout
+from support.stores import Laid, Layout, lay_out
 
 Rows = dict[tuple[str, int], list[tuple[int, int, bytes]]]
 SMALL = Layout(commit_log_bytes=1024, queue_units=4, index_slots=5, index_units=12)
@@ -29,8 +36,40 @@ def messages(count: int) -> list[Message]:
     ]
 
 
+@contextmanager
+def growing(laid: Laid, count: int, more: Path, step: int, calls: Sequence[str]) -> Iterator[None]:
+    """Let a store grow to ``count`` messages, as laid out in ``more``, at one of these calls.
+
+    ``calls`` are functions of ``durable``; the one of number ``step`` comes behind the growth.
+    """
+    lay_out(more, messages(count), laid.layout)
+    done = 0
+
+    def grows(name: str) -> Callable[..., object]:
+        act = getattr(durable, name)
+
+        def call(*arguments: object) -> object:
+            nonlocal done
+            if done == step:
+                grow(laid, messages(count), laid.layout)
+                for path in (more / "index").glob("*"):
+                    shutil.copyfile(path, laid.root / "index" / path.name)
+            done += 1
+            return act(*arguments)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in calls:
+            patch.setattr(durable, name, grows(name))
+        yield
+
+
 def rows(root: Path) -> Rows:
-    snapshot = take(root)
+    return rows_in(take(root))
+
+
+def rows_in(snapshot: Snapshot) -> Rows:
     settings = ScanSettings(columns=("queueOffset", "physicalOffset", "body"))
     found: Rows = {}
     for piece in slices_of(snapshot):

@@ -12,10 +12,7 @@ from mqstore.files.points.folder import PointFolder, point_folder
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
 from mqstore.read.at_rest import open_at_rest
-from mqstore.read.scan import scan
-from mqstore.read.settings import ScanSettings
-from mqstore.read.source import slices_of
-from snapshot_copy.copied import Rows, messages
+from snapshot_copy.copied import Rows, messages, rows_in
 from support.growing import grow
 from support.stores import Laid, Layout, lay_out
 
@@ -32,17 +29,8 @@ def at(place: Backing, number: int) -> PointFolder:
 
 def rows_of(point: PointFolder) -> Rows:
     """What a read of a point gives, without a restore."""
-    settings = ScanSettings(columns=("queueOffset", "physicalOffset", "body"))
     with closing(open_at_rest(point).bounds()) as source:
-        snapshot = source.snapshot()
-    found: Rows = {}
-    for piece in slices_of(snapshot):
-        found[piece.topic, piece.queue_id] = [
-            (row["queueOffset"], row["physicalOffset"], row["body"])
-            for batch in scan([piece], settings)
-            for row in batch.to_pylist()
-        ]
-    return found
+        return rows_in(source.snapshot())
 
 
 def kept_at(folder: Path, counts: Sequence[int], layout: Layout) -> tuple[Laid, list[PointHead]]:

@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 
 from mqstore.check import check
 from mqstore.copy import restore_point as restore_module
-from mqstore.copy import take_point as take_point_module
-from mqstore.copy.copy_store import Filled
 from mqstore.copy.hold_points import guard_once, held_bytes
 from mqstore.copy.keep_rules import KeepRule, kept, parse_keep
 from mqstore.copy.point_target import PointTarget
@@ -36,11 +34,10 @@ from mqstore.errors import (
 )
 from mqstore.files.base import durable
 from mqstore.files.base.folder import Folder
-from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.points.folder import point_folder
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
-from snapshot_copy.copied import SMALL, errors, messages, rows
+from snapshot_copy.copied import SMALL, errors, growing, messages, rows
 from snapshot_copy.pointed import at, backing, files, is_whole, kept_at, needed, restored, rows_of
 from support import goldens, rocksdb, soak
 from support.growing import grow
@@ -140,28 +137,11 @@ def test_a_store_that_grows_meanwhile_is_kept_as_it_was(
     """The broker is at work between any two files that are taken: `step` says which."""
     folder = tmp_path_factory.mktemp("grows")
     laid, _ = kept_at(folder, [before], SMALL)
-    held, done = rows(laid.root), 0
-
-    def grows(name: str) -> Callable[..., object]:
-        act = getattr(durable, name)
-
-        def call(*arguments: object) -> object:
-            nonlocal done
-            if done == step:
-                grow(laid, messages(before + more), SMALL)
-                for path in (folder / "more" / "index").glob("*"):
-                    shutil.copyfile(path, laid.root / "index" / path.name)
-            done += 1
-            return act(*arguments)
-
-        return call
-
-    late = rows(lay_out(folder / "more", messages(before + more), SMALL).root)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("link", "create", "make_directory", "write_at"):
-            patch.setattr(durable, name, grows(name))
+    held, calls = rows(laid.root), ("link", "create", "make_directory", "write_at")
+    with growing(laid, before + more, folder / "more", step, calls):
         take_point(laid.root, backing(folder / "repository"))
 
+    late = rows(folder / "more")
     found = rows_of(at(backing(folder / "repository"), 2))
     assert {queue: late[queue][: len(its)] for queue, its in found.items()} == found
     assert all(found[queue][: len(its)] == its for queue, its in held.items())
@@ -506,25 +486,3 @@ def test_a_log_whose_last_file_is_deleted_meanwhile_is_taken_again(
     take_point(laid.root, backing(tmp_path / "repository"))
     assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == rows(laid.root)
     assert files(tmp_path / "repository") == needed(tmp_path / "repository")
-
-
-@pytest.mark.parametrize("times", [2, 3])
-def test_damage_that_is_a_record_under_way_is_looked_at_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
-    laid = lay_out(tmp_path / "store", messages(40), SMALL)
-    fill, left = take_point_module.fill, list(range(times))
-
-    def torn(target: PointTarget, place: StoreDir) -> Filled:
-        if left:
-            left.pop()
-            raise CorruptStoreError("00000000000000000000", 0, "no record starts here")
-        return fill(target, place)
-
-    monkeypatch.setattr(take_point_module, "fill", torn)
-    if times == 3:
-        with pytest.raises(CorruptStoreError):
-            take_point(laid.root, backing(tmp_path / "repository"))
-        return
-    take_point(laid.root, backing(tmp_path / "repository"))
-    assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == rows(laid.root)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnsupportedSt
 from mqstore.files.base import durable
 from mqstore.files.queue.units import Units
 from mqstore.format.config import MAX_CONFIG_BYTES
-from snapshot_copy.copied import SMALL, errors, messages, rows
+from snapshot_copy.copied import SMALL, errors, growing, messages, rows
 from support import goldens
-from support.growing import grow
 from support.stores import Layout, MakeStore, lay_out
 
 
@@ -85,28 +83,8 @@ def test_a_store_that_grows_meanwhile_is_copied_as_it_was(
     """The broker is at work between any two files that are copied: `step` says which."""
     folder = tmp_path_factory.mktemp("grows")
     laid = lay_out(folder / "store", messages(before), SMALL)
-    held = rows(laid.root)
-    fault = pytest.MonkeyPatch()
-    done = 0
-
-    def grows(name: str) -> Callable[..., object]:
-        act = getattr(durable, name)
-
-        def call(*arguments: object) -> object:
-            nonlocal done
-            if done == step:
-                grow(laid, messages(before + more), SMALL)
-                for path in (folder / "more" / "index").glob("*"):
-                    shutil.copyfile(path, laid.root / "index" / path.name)
-            done += 1
-            return act(*arguments)
-
-        return call
-
-    lay_out(folder / "more", messages(before + more), SMALL)
-    with fault.context() as patch:
-        for name in ("link", "create", "make_directory", "copy_range"):
-            patch.setattr(durable, name, grows(name))
+    held, calls = rows(laid.root), ("link", "create", "make_directory", "copy_range")
+    with growing(laid, before + more, folder / "more", step, calls):
         copy_store(laid.root, folder / "copy")
 
     assert errors(folder / "copy") == []

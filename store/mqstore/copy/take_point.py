@@ -11,7 +11,7 @@ from mqstore.copy.copy_store import Filled, fill
 from mqstore.copy.point_change import PointChange
 from mqstore.copy.point_databases import databases_of, take_database
 from mqstore.copy.point_target import PointTarget
-from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.errors import InvalidOptionError
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.points.backing import Backing, LocalBacking
 from mqstore.files.points.folder import PointFiles, PointFolder
@@ -23,13 +23,11 @@ from mqstore.read.source import Snapshot
 _LOG: Final = logging.getLogger(__name__)
 _REPOSITORY: Final = "REPO"
 _FILLS: Final = 10
-_DAMAGED_FILLS: Final = 3
 _CLOCK_MS: Final = 60_000
 _CLOCK_BACK: Final = (
     "%s: the clock is behind the time of point %d. Points get times just after it until the clock "
     "is there; rules of --keep take them for points of one moment, and keep the last one only"
 )
-_WRITTEN_S: Final = 0.1  # Far more than a broker takes to write a record.
 
 
 def take_point(
@@ -76,12 +74,7 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
 
 
 def _filled(target: PointTarget, place: StoreDir) -> Filled:
-    """Take the store; begin again where its broker deleted the file that the point would end in.
-
-    Behind the queues of a database, a record that the broker writes at this moment looks like
-    damage, so damage is looked at again, twice.
-    """
-    damaged = 0
+    """Take the store; begin again where its broker deleted the file that the point would end in."""
     for tries_left in reversed(range(_FILLS)):
         try:
             for path in databases_of(place):
@@ -91,12 +84,6 @@ def _filled(target: PointTarget, place: StoreDir) -> Filled:
             if not tries_left:
                 raise
             target.drop()
-        except CorruptStoreError:
-            damaged += 1
-            if damaged == _DAMAGED_FILLS:
-                raise
-            target.drop()
-            time.sleep(_WRITTEN_S)
     raise AssertionError("the last try returns or raises")
 
 

@@ -7,15 +7,16 @@ file. Damage ends no walk: it goes on with the next record that is whole and in 
 Reference: CommitLog#checkMessageAndReturnSize, CommitLogDispatcherBuildConsumeQueue.
 """
 
+import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 import numpy as np
 
 from mqstore.codec.dispatch import DispatchRecords
-from mqstore.codec.walk import BLANK_RECORD, CUT, ZERO
+from mqstore.codec.walk import BLANK_RECORD, CUT, NO_RECORD, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
 from mqstore.derive.queue_units import is_possible, units_of
 from mqstore.derive.quick_units import LEFT, QuickWalk
@@ -34,6 +35,8 @@ MOST_DAMAGES: Final = 100  # of one file that are listed; more are counted
 
 _BROKEN_OFF: Final = "no record starts here, and the log does not end here either"
 _MISPLACED: Final = "PHYSICALOFFSET is not the record's own place"
+_TORN_LOOKS: Final = 3
+_WRITTEN_S: Final = 0.02  # Far more than a broker takes to write a record.
 _FEW_QUEUES: Final = 1 << 16
 _QUICK_BYTES: Final = 1 << 23
 _MOST_CHUNKS: Final = 64
@@ -154,24 +157,47 @@ class FileWalk:
         quick = QuickWalk(self._log, self._file, self._limit, most) if is_quick else None
         while True:
             self.end = position
-            why = yield from self._stretch(quick)
+            why, torn = yield from self._stretch(quick)
             self.is_closed = why == BLANK_RECORD or self._is_full(self.end)
             if self.is_closed or self.end >= self._limit:
                 return
-            following = resync.after(self.end, self._last_ms)
-            if following is None or following >= self._limit:
+            behind, reason = torn or (self.end, _BROKEN_OFF)
+            following = resync.after(behind, self._last_ms)
+            if self._is_written_by_now(resync, following, is_torn=torn is not None):
+                position = self.end
+            elif following is None or following >= self._limit:
                 self.has_rest = why != ZERO
+                if torn:
+                    self._damage(self.end, self.end + 1, reason)
+                    self.end = behind
                 return
-            self._damage(self.end, following, _BROKEN_OFF)
-            position = following
+            else:
+                self._damage(self.end, following, reason)
+                position = following
 
-    def _stretch(self, quick: QuickWalk | None) -> Generator["_Part", None, str]:
+    def _is_written_by_now(self, resync: Resync, following: int | None, *, is_torn: bool) -> bool:
+        """Tell whether the record that was not there, or not whole, at ``end`` is there now.
+
+        A broker that runs writes one record after the other: where a ``following`` one is found,
+        all before it are whole. The last one may be under way; it is looked at a few times.
+        """
+        if following is not None:
+            return resync.is_at(self.end, self._last_ms)
+        for _ in range(_TORN_LOOKS if is_torn else 0):
+            time.sleep(_WRITTEN_S)
+            if resync.is_at(self.end, self._last_ms):
+                return True
+        return False
+
+    def _stretch(
+        self, quick: QuickWalk | None
+    ) -> Generator["_Part", None, tuple[str, "_Torn | None"]]:
         """Yield the units of records that follow each other from ``end`` on.
 
-        Return what lies behind them. Where the kernel leaves one record after the other to numpy,
-        it is asked less and less.
+        Return what lies behind them, and the torn record there. Where the kernel leaves one record
+        after the other to numpy, it is asked less and less.
         """
-        chunks, why = 1, CUT
+        chunks, why, torn = 1, CUT, None
         while why == CUT and self.end < self._limit:
             if quick is not None:
                 before = self.end
@@ -182,14 +208,15 @@ class FileWalk:
                     break
                 chunks = 1 if self.end - before >= _QUICK_BYTES else min(2 * chunks, _MOST_CHUNKS)
             why = ZERO
-            for chunk in islice(log_chunks(self._log, self.end), chunks if quick else None):
+            for found in islice(log_chunks(self._log, self.end), chunks if quick else None):
+                chunk, torn = _before_torn(found)
                 yield _units_of(self._sound(chunk))
                 self.end, why = chunk.end, chunk.why
                 if why == BLANK_RECORD or self.end >= self._limit:
                     break
             if quick is None:
                 break
-        return why
+        return why, torn
 
     def _is_full(self, end: int) -> bool:
         return self._file.end - end < MIN_BLANK_BYTES
@@ -217,6 +244,22 @@ class FileWalk:
 
 
 _Part = tuple[list[TopicQueue], Int64s, LogUnits]
+_Torn = tuple[int, str]  # The physical offset behind a record that is not whole, and the reason.
+
+
+def _before_torn(chunk: LogChunk) -> tuple[LogChunk, _Torn | None]:
+    """Return a chunk up to its last record, if that breaks a rule and none follows it.
+
+    A broker may write that record now. Of a DLedger log, what is committed is whole.
+    """
+    last = max(chunk.problems, default=-1)
+    records = chunk.records.physical_offsets
+    is_last = last >= 0 and not (len(records) and records[-1] > last)
+    if not is_last or chunk.why not in (ZERO, NO_RECORD) or chunk.heads is not None:
+        return chunk, None
+    whole = {place: reason for place, reason in chunk.problems.items() if place != last}
+    torn = chunk.end, chunk.problems[last]
+    return replace(chunk, problems=whole, end=last, why=NO_RECORD), torn
 
 
 def _of_kernel(found: GatheredUnits) -> _Part:

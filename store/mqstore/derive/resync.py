@@ -58,6 +58,10 @@ class Resync:
         finally:
             opened.close()
 
+    def is_at(self, physical_offset: int, not_before_ms: int) -> bool:
+        """Tell whether a record starts at that place, by the same rules as ``after``."""
+        return bool(self._is_record(physical_offset + self._head_bytes, not_before_ms))
+
     def _is_record(self, place: int, not_before_ms: int) -> bool | None:
         """Tell whether a record starts there; None if enough was looked at."""
         head = self._log.header(place)

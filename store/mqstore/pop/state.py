@@ -25,6 +25,9 @@ PULL: Final = "PULL"
 POP: Final = "POP"
 POP_FIFO: Final = "POP_FIFO"
 POP_KV: Final = "POP_KV"
+READY: Final = "READY"  # never popped
+INFLIGHT: Final = "INFLIGHT"  # popped, and invisible
+DUE: Final = "DUE"  # popped, and to be delivered again
 NOT_POPPED: Final = -1
 """For a time of a message that is not known to be popped."""
 _MOST_UNNAMED: Final = 1_000_000
@@ -105,6 +108,8 @@ class PopQueue:
         unpopped = int(np.count_nonzero(visible == NOT_POPPED))
         due = int(np.count_nonzero(visible < as_of_ms)) - unpopped
         again = None if self.is_live else begin - min(max(self.committed or 0, low), begin)
+        if again is not None:
+            again -= unpopped  # They lie between the two, and are ready already.
         expired = max(low - self.next, 0) + int(np.count_nonzero(self.queue_offsets < low))
         ready, inflight = high - begin + unpopped, len(open_) - due - unpopped
         return PopStanding(begin, ready, inflight, due, again, expired, open_, self.status)

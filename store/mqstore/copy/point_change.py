@@ -17,13 +17,13 @@ from mqstore.files.points.repository import (
     MOST_POINTS,
     OBJECT_FOLDERS,
     POINTS,
-    REPOSITORY_MARK,
     UNFINISHED,
     Repository,
     is_begun,
     object_path,
     point_path,
 )
+from mqstore.format.names import REPOSITORY_MARK
 
 _LOG: Final = logging.getLogger(__name__)
 

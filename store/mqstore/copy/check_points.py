@@ -15,9 +15,9 @@ from mqstore.files.points.manifest import DIGEST_CHARS, PointPart
 from mqstore.files.points.repository import Repository, object_path
 
 _BYTES_AT_ONCE: Final = 1 << 20
-_Part: TypeAlias = tuple[str, int, int, str]
+_TakenBytes: TypeAlias = tuple[str, int, int, str]
 """The object, start, length and digest of a part."""
-_Span: TypeAlias = tuple[int, int]
+_PointSpan: TypeAlias = tuple[int, int]
 """The first and the last of points in a row, by their places among all."""
 
 
@@ -39,7 +39,7 @@ def check_points(
     Nothing is changed. Raises NotARepositoryError, StoreUnavailableError, OSError.
     """
     problems: list[PointProblem] = []
-    needed: dict[_Part, list[_Span]] = {}
+    needed: dict[_TakenBytes, list[_PointSpan]] = {}
     numbers = repository.numbers()
     for place, number in enumerate(numbers):
         try:
@@ -61,7 +61,7 @@ def check_points(
 
 def _of_objects(
     backing: Backing,
-    needed: dict[_Part, list[_Span]],
+    needed: dict[_TakenBytes, list[_PointSpan]],
     numbers: Sequence[int],
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[PointProblem]:
@@ -90,7 +90,7 @@ def _of_objects(
 
 
 def _harmed(
-    parts: Sequence[PointPart], needed: dict[_Part, list[_Span]], numbers: Sequence[int]
+    parts: Sequence[PointPart], needed: dict[_TakenBytes, list[_PointSpan]], numbers: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the points that need one of the parts."""
     spans = {span for p in parts for span in needed[p.name, p.start, p.length, p.digest]}

@@ -17,6 +17,7 @@ from benchmarks.alone import alone
 from benchmarks.facts import facts, load
 from live.fleet import Fleet, Model, Size, running
 from mqstore.backlog import BacklogRequest, plan_all
+from mqstore.backlog.request import group_test
 from mqstore.backlog.standing import Standing
 from mqstore.read.message_query import snapshots_of
 from mqstore.read.selection import OpenStores, Selection
@@ -69,7 +70,8 @@ def _looks(size: Size) -> list[tuple[int, dict[str, Any]]]:
 
 def _look(fleet: Fleet, stores: OpenStores) -> tuple[int, dict[str, Any]]:
     begin, used = time.perf_counter(), time.process_time()
-    items = plan_all(stores.sources, snapshots_of(stores, held=True), BacklogRequest())
+    snapshots = snapshots_of(stores, held=True, groups=group_test(None))
+    items = plan_all(stores.sources, snapshots, BacklogRequest())
     standing = Standing.of(items)
     words, lags = standing.status.to_pylist(), standing.lag.tolist()
     line = {

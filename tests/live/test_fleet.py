@@ -7,6 +7,7 @@ import pytest
 
 from live.fleet import Fleet, Size, running
 from mqstore.backlog import BacklogRequest, plan_all
+from mqstore.backlog.request import group_test
 from mqstore.backlog.standing import Standing
 from mqstore.read.message_query import snapshots_of
 from mqstore.read.selection import OpenStores, Selection
@@ -33,7 +34,8 @@ def opened(fleet: Fleet, **options: str) -> Iterator[OpenStores]:
 
 def look(stores: OpenStores) -> Rows:
     """Broker, group, topic, queueId, brokerOffset, consumerOffset, minOffset, lag, status."""
-    items = plan_all(stores.sources, snapshots_of(stores, held=True), BacklogRequest())
+    snapshots = snapshots_of(stores, held=True, groups=group_test(None))
+    items = plan_all(stores.sources, snapshots, BacklogRequest())
     standing = Standing.of(items)
     columns = zip(items, standing.lag.tolist(), standing.status.to_pylist(), strict=True)
     return [

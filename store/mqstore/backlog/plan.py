@@ -157,8 +157,10 @@ class _Broker:
         named = {group for _, group in (*committed, *pops.modes)} | set(request.subscriptions)
         groups = sorted(filter(chosen, named))
         hidden: dict[str, StoreError] = {}
-        online = config.online(groups, hidden.__setitem__)
-        filters = config.filter_expressions(groups) if online is None else _expressions(online)
+        asked_for = groups if request.with_members else []
+        online = config.online(asked_for, hidden.__setitem__)
+        filters = config.filter_expressions(asked_for) if online is None else _expressions(online)
+        online = online if request.with_members else None
         # Those whose subscriptions were given need not be seen.
         given = request.subscriptions
         asked = {group: error for group, error in hidden.items() if group not in given}

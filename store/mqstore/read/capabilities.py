@@ -3,7 +3,7 @@
 A reader asks for a capability; a place that lacks it is refused by name here, and nowhere else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from mqstore.errors import InvalidOptionError, StoreError
@@ -138,6 +138,19 @@ class BrokerFinder(Protocol):
 
     def brokers(self) -> Sequence[str]:
         """Return the names of the brokers that are there now."""
+
+    def look(
+        self,
+        brokers: Sequence[str],
+        topics: Callable[[str], bool] | None = None,
+        groups: Callable[[str], object] | None = None,
+    ) -> None:
+        """Ask all those brokers at once what is then asked of each, for some seconds.
+
+        What queues of those ``topics`` hold, and who consumes as those ``groups``; None: of none.
+        A broker that does not answer is as if it had nothing, with a warning. Raises its error if
+        all are so.
+        """
 
     def source(self, broker_name: str) -> "FoundBounds":
         """Return that broker, there or not."""

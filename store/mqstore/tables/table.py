@@ -71,6 +71,8 @@ class TableRequest:
     interval_ms: int | None = None
     look_again_ms: int | None = None
     kept_ms: int | None = None
+    columns: tuple[str, ...] = ()
+    """The columns that the read wants; empty: all."""
 
     def choice(self, *, consumed: bool = False) -> RowChoice | None:
         """Return the rows that the topic options choose by name; None for all rows.

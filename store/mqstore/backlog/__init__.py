@@ -10,7 +10,7 @@ from mqstore.backlog.compare import SCHEMA as COMPARE_SCHEMA
 from mqstore.backlog.compare import Listed, compare
 from mqstore.backlog.items import BacklogItem, PackedItems
 from mqstore.backlog.measure import by_offsets, measure, measure_in_batches
-from mqstore.backlog.plan import check_groups, plan, plan_all, split
+from mqstore.backlog.plan import Planner, check_groups, plan, plan_all, split
 from mqstore.backlog.request import LAG_MODES, BacklogRequest
 from mqstore.backlog.schema import BY_OFFSETS, COLUMNS, SCHEMA
 
@@ -25,6 +25,7 @@ __all__ = [
     "BacklogRequest",
     "Listed",
     "PackedItems",
+    "Planner",
     "by_offsets",
     "check_groups",
     "compare",

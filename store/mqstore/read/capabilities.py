@@ -148,8 +148,7 @@ class BrokerFinder(Protocol):
         """Ask all those brokers at once what is then asked of each, for some seconds.
 
         What queues of those ``topics`` hold, and who consumes as those ``groups``; None: of none.
-        A broker that does not answer is as if it had nothing, with a warning. Raises its error if
-        all are so.
+        A broker that does not answer is as if it had nothing, with a warning, unless all are so.
         """
 
     def source(self, broker_name: str) -> "FoundBounds":

@@ -84,7 +84,7 @@ class FleetLook:
         """Look at those brokers, and at the queues of the ``chosen`` topics; None: at no queue.
 
         With ``groups``, also at the consumers of those that committed an offset.
-        Raises the error of a broker if all are away, and what asking the name servers raises.
+        If all are away, none counts as such. Raises what asking the name servers raises.
         """
         self._cluster.ahead.begin()
         self.away = {}
@@ -101,9 +101,9 @@ class FleetLook:
         if groups is not None:
             self._ask_members([broker for broker in here if broker not in self.away], groups)
         self._cluster.ahead.settle()
+        if len(self.away) == len(brokers):
+            self.away = {}  # The plan tries them for ``retry_timeout_ms``, and says what is wrong.
         self._warn()
-        if brokers and len(self.away) == len(brokers):
-            raise next(iter(self.away.values()))
 
     def held(
         self, broker: str, wanted: Iterable[str]

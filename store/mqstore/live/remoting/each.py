@@ -1,8 +1,8 @@
 """Asks many brokers at once, each for itself: one that is away or lies fails alone.
 
-Connections are made side by side, and answers are taken as they come: silent brokers cost the
-time-out of one. A connection that breaks is tried once more, for a server closes one that was idle;
-nothing else is.
+Some brokers are asked side by side, and answers are taken as they come: silent ones cost the
+time-out of one, and what is under way is bounded, however many brokers there are. A connection
+that breaks is tried once more, for a server closes one that was idle; nothing else is.
 """
 
 import select
@@ -27,7 +27,7 @@ from mqstore.live.remoting.frame import Frame
 from mqstore.live.remoting.requests import Request
 
 _AT_A_TIME: Final = 32
-"""Connections that are made side by side."""
+"""Brokers that are asked side by side."""
 Asked = Sequence[tuple[str, Request]]
 Told = tuple[Frame, str] | StoreError
 """An answer and the server's address, or why there is none."""
@@ -77,6 +77,8 @@ class _Lane:
         self._asked = asked
         self._waiting = deque(places)
         self._places: dict[int, int] = {}
+        self.number = connection.fileno()
+        self.has_answer = False
         self.since_s = time.monotonic()
 
     def send(self) -> None:
@@ -86,9 +88,16 @@ class _Lane:
         opaques = self.connection.send_all([self._asked[place][1] for place in some])
         self._places |= dict(zip(opaques, some, strict=True))
 
-    def take(self, found: dict[int, Told]) -> None:
-        """Take the answers that are here. Raises as Connection#receive, and BusyError."""
+    def take(self, found: dict[int, Told], waited_s: float) -> None:
+        """Take the answers that are here. Raises as Connection#receive, and BusyError.
+
+        Where there is none, after so many seconds, BrokerTimeoutError.
+        """
         connection = self.connection
+        if not self.has_answer:
+            reason = f"no answer in {waited_s:g} s; requestTimeout sets how long to wait"
+            raise BrokerTimeoutError(connection.address, reason)
+        self.has_answer = False
         while True:
             opaque = connection.receive_next()
             self.since_s = time.monotonic()
@@ -114,34 +123,43 @@ def _round(
     cluster: Cluster, asked: Asked, open_: dict[str, list[int]], found: dict[int, Told]
 ) -> dict[str, StoreError]:
     """Ask what is open once; return by broker what failed."""
-    lanes, failed = _sent(cluster, asked, open_)
     waits_s = cluster.settings.limits.request_timeout_ms / 1000
+    failed: dict[str, StoreError] = {}
+    lanes: dict[int, _Lane] = {}
+    waiting = deque(open_)
     poll = select.poll()
-    for number in lanes:
-        poll.register(number, select.POLLIN)
-    while lanes:
-        now = time.monotonic()
-        first = min(lane.since_s for lane in lanes.values()) + waits_s
-        ready = [number for number, _ in poll.poll(max(0.0, first - now) * 1000)]
-        if not ready:
-            now = time.monotonic()
-            ready = [n for n, lane in lanes.items() if lane.since_s + waits_s <= now]
-            for number in ready:
-                lane = lanes.pop(number)
-                poll.unregister(number)
-                failed[lane.broker] = _silent(lane, waits_s)
-            continue
-        for number in ready:
-            lane = lanes[number]
+    while lanes or waiting:
+        room = min(_AT_A_TIME - len(lanes), len(waiting))
+        if room:
+            some = {broker: open_[broker] for broker in (waiting.popleft() for _ in range(room))}
+            new, errors = _sent(cluster, asked, some)
+            failed |= errors
+            lanes |= new
+            for number in new:
+                poll.register(number, select.POLLIN)
+        for lane in _ready(lanes, poll, waits_s):
             try:
-                lane.take(found)
+                lane.take(found, waits_s)
             except StoreError as error:
                 failed[lane.broker] = _told_of(cluster, lane.broker, error)
-                lane.connection.close()
             if lane.is_done or lane.broker in failed:
-                poll.unregister(number)
-                del lanes[number]
+                poll.unregister(lane.number)
+                del lanes[lane.number]
+                if lane.broker in failed:
+                    lane.connection.close()
     return failed
+
+
+def _ready(lanes: dict[int, _Lane], poll: select.poll, waits_s: float) -> list[_Lane]:
+    """Return the lanes that have an answer; if none comes, those whose time is over."""
+    if not lanes:
+        return []
+    first = min(lane.since_s for lane in lanes.values()) + waits_s
+    left_ms = max(0.0, first - time.monotonic()) * 1000
+    ready = [lanes[number] for number, _ in poll.poll(left_ms)]
+    for lane in ready:
+        lane.has_answer = True
+    return ready or [lane for lane in lanes.values() if lane.since_s <= time.monotonic() - waits_s]
 
 
 def _sent(
@@ -162,9 +180,10 @@ def _sent(
             if address in errors:
                 raise errors[address]
             connection = cluster.connection(address)
+            connection.finds_out_why = False  # It would hold up the others.
             lane = _Lane(broker, connection, asked, open_[broker])
             lane.send()
-            lanes[connection.fileno()] = lane
+            lanes[lane.number] = lane
         except BrokerUnavailableError as error:
             failed[broker] = _told_of(cluster, broker, error)
     return lanes, failed
@@ -186,12 +205,6 @@ def _connected(cluster: Cluster, addresses: Sequence[str]) -> dict[str, BrokerUn
     with ThreadPoolExecutor(min(_AT_A_TIME, len(missing))) as pool:
         failures = zip(missing, pool.map(connect, missing), strict=True)
         return {address: error for address, error in failures if error is not None}
-
-
-def _silent(lane: _Lane, waited_s: float) -> StoreError:
-    lane.connection.close()
-    reason = f"no answer in {waited_s:g} s; requestTimeout sets how long to wait"
-    return BrokerTimeoutError(f"{lane.broker} at {lane.connection.address}", reason)
 
 
 def _told_of(cluster: Cluster, broker: str, error: StoreError) -> StoreError:

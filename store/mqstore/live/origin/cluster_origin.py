@@ -19,7 +19,7 @@ from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import lookup
 from mqstore.live.origin.bounds import LiveBounds, first_at, weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
-from mqstore.live.origin.fleet_look import FleetLook, GroupTest, TopicTest
+from mqstore.live.origin.fleet_look import FleetLook, GroupTest
 from mqstore.live.origin.group_publish import GroupPublisher
 from mqstore.live.origin.members import members
 from mqstore.live.origin.proxy_state import NamedTopics, ProxyState, topics_of_groups
@@ -102,7 +102,7 @@ class ClusterBrokers:
     def look(
         self,
         brokers: Sequence[str],
-        topics: TopicTest | None = None,
+        topics: Callable[[str], bool] | None = None,
         groups: GroupTest | None = None,
     ) -> None:
         """Look at all those brokers at once, for what is then asked of each; see FleetLook#take.

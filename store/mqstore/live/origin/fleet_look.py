@@ -47,7 +47,6 @@ _BY_LOOK: Final = (
 )
 _RARELY: Final = (requests.GET_BROKER_CONFIG(),)
 GroupTest = Callable[[str], object]
-TopicTest = Callable[[str], bool]
 
 
 @dataclass(slots=True)
@@ -79,7 +78,10 @@ class FleetLook:
         """The brokers that told nothing at the last look, and why."""
 
     def take(
-        self, brokers: Sequence[str], chosen: TopicTest | None, groups: GroupTest | None = None
+        self,
+        brokers: Sequence[str],
+        chosen: Callable[[str], bool] | None,
+        groups: GroupTest | None = None,
     ) -> None:
         """Look at those brokers, and at the queues of the ``chosen`` topics; None: at no queue.
 
@@ -207,8 +209,8 @@ class FleetLook:
         fresh = {pair: kept for pair, kept in self._members.items() if kept[0] + MEMBERS_S >= now}
         self._members = fresh
         asked = []
-        for broker, offsets in committed(self._cluster, brokers).items():
-            names = sorted({group for _, group in offsets if groups(group)})
+        for broker, pairs in committed(self._cluster, brokers).items():
+            names = sorted({group for _, group in pairs if groups(group)})
             asked += [
                 (broker, connections_request(group, is_deniable=True))
                 for group in names

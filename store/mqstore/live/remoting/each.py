@@ -66,7 +66,7 @@ def _by_broker(asked: Asked, places: Iterable[int]) -> dict[str, list[int]]:
     return found
 
 
-class _Lane:
+class _Asking:
     """The requests to one broker; at most a pipeline of them is under way."""
 
     def __init__(
@@ -102,17 +102,21 @@ class _Lane:
             opaque = connection.receive_next()
             self.since_s = time.monotonic()
             if opaque is not None:
-                place = self._places.pop(opaque)
-                answer = connection.receive(opaque)
-                try:
-                    checked(connection.address, self._asked[place][1], answer)
-                    found[place] = answer, connection.address
-                except RequestRefusedError as error:
-                    found[place] = error
+                self._note(opaque, connection.receive(opaque), found)
             if not connection.has_buffered or not self._places:
                 break
         if self._waiting and not self._places:
             self.send()
+
+    def _note(self, opaque: int, answer: Frame, found: dict[int, Told]) -> None:
+        place = self._places.pop(opaque, None)
+        if place is None:  # Somebody before asked for it, and gave it up.
+            return
+        address = self.connection.address
+        try:
+            found[place] = checked(address, self._asked[place][1], answer), address
+        except RequestRefusedError as error:
+            found[place] = error
 
     @property
     def is_done(self) -> bool:
@@ -125,14 +129,15 @@ def _round(
     """Ask what is open once; return by broker what failed."""
     waits_s = cluster.settings.limits.request_timeout_ms / 1000
     failed: dict[str, StoreError] = {}
-    lanes: dict[int, _Lane] = {}
+    lanes: dict[int, _Asking] = {}
     waiting = deque(open_)
     poll = select.poll()
     while lanes or waiting:
         room = min(_AT_A_TIME - len(lanes), len(waiting))
         if room:
             some = {broker: open_[broker] for broker in (waiting.popleft() for _ in range(room))}
-            new, errors = _sent(cluster, asked, some)
+            busy = {lane.connection for lane in lanes.values()}
+            new, errors = _sent(cluster, asked, some, busy)
             failed |= errors
             lanes |= new
             for number in new:
@@ -150,7 +155,7 @@ def _round(
     return failed
 
 
-def _ready(lanes: dict[int, _Lane], poll: select.poll, waits_s: float) -> list[_Lane]:
+def _ready(lanes: dict[int, _Asking], poll: select.poll, waits_s: float) -> list[_Asking]:
     """Return the lanes that have an answer; if none comes, those whose time is over."""
     if not lanes:
         return []
@@ -163,9 +168,12 @@ def _ready(lanes: dict[int, _Lane], poll: select.poll, waits_s: float) -> list[_
 
 
 def _sent(
-    cluster: Cluster, asked: Asked, open_: dict[str, list[int]]
-) -> tuple[dict[int, _Lane], dict[str, StoreError]]:
-    """Send the first requests; return the lanes by descriptor, and what failed by broker."""
+    cluster: Cluster, asked: Asked, open_: dict[str, list[int]], busy: set[Connection]
+) -> tuple[dict[int, _Asking], dict[str, StoreError]]:
+    """Send the first requests; return the lanes by descriptor, and what failed by broker.
+
+    A ``busy`` connection is of another broker at the same address.
+    """
     addresses: dict[str, str] = {}
     failed: dict[str, StoreError] = {}
     for broker in open_:
@@ -174,14 +182,17 @@ def _sent(
         except NoMasterError as error:
             failed[broker] = error
     errors = _connected(cluster, sorted(set(addresses.values())))
-    lanes: dict[int, _Lane] = {}
+    lanes: dict[int, _Asking] = {}
     for broker, address in addresses.items():
         try:
             if address in errors:
                 raise errors[address]
             connection = cluster.connection(address)
+            if connection in busy:
+                connection = cluster.connection(address, broker)
+            busy.add(connection)
             connection.finds_out_why = False  # It would hold up the others.
-            lane = _Lane(broker, connection, asked, open_[broker])
+            lane = _Asking(broker, connection, asked, open_[broker])
             lane.send()
             lanes[lane.number] = lane
         except BrokerUnavailableError as error:

@@ -1,7 +1,7 @@
 """The application ``mqlog``, without its commands: its help, its version, errors of files.
 
-A command is a function that has ``@command``, of mqlog_jobs.commands, overview, keeping, replaying,
-sending, table_commands or maintenance. Those modules declare arguments and options only, and a
+A command is a function that has ``@command``, of mqlog_jobs.commands, overview, keeping, auditing,
+replaying, sending, table_commands or maintenance. Those declare arguments and options only, and a
 command imports what does the work when it runs: so ``--help``, ``--version`` and the completion of
 a shell start without numpy and pyarrow.
 """

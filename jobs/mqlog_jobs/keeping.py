@@ -1,4 +1,4 @@
-"""The commands of ``mqlog`` that keep messages: snapshot, history, restore, prune, audit.
+"""The commands of ``mqlog`` that keep messages: snapshot, history, restore, prune.
 
 What does the work is imported when a command runs.
 """
@@ -13,13 +13,10 @@ import typer
 from mqlog_jobs.app import KEEP, command
 from mqlog_jobs.codes import FOUND
 from mqlog_jobs.parameters import (
-    AsCsv,
     AsJson,
     CommitLog,
-    OneTopic,
     Options,
     Store,
-    System,
     new_directory,
     paths_of,
 )
@@ -36,9 +33,6 @@ Repository: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-_PLACE_HELP: Final = (
-    "A store, a glob of several in quotes, a point REPO@TIME, an object store or a cluster."
-)
 _KEEP_HELP: Final = (
     "Which points stay, AGE:STEP: 24h:1h,30d:1d keeps the last of each hour of a day, and the last "
     "of each day of a month."
@@ -158,49 +152,3 @@ def prune(
         render.json_lines(map(keep_views.row_of_point, pruned.gone))
     else:
         keep_views.pruned(render.terminal(), repository, pruned, dry_run=dry_run)
-
-
-@command(
-    KEEP,
-    "mqlog audit /data/store /backup/broker-a@latest && echo the same",
-    "mqlog audit '/data/brokers/*/store' rocketmq://ns1:9876 --by id --json",
-)
-def audit(
-    first: Annotated[str, typer.Argument(metavar="PLACE", help=_PLACE_HELP, show_default=False)],
-    second: Annotated[
-        str,
-        typer.Argument(metavar="OTHER", help="The place to compare it with.", show_default=False),
-    ],
-    *,
-    by: Annotated[
-        str,
-        typer.Option(
-            metavar="offset|id",
-            help="What makes it the same message: broker, topic, queue and queue offset, or the "
-            "message id.",
-        ),
-    ] = "offset",
-    ignore: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Properties that do not count: a comma list. Default: by offset none, by id those "
-            "that brokers and clients set.",
-        ),
-    ] = None,
-    topic: OneTopic = None,
-    system: System = False,
-    options: Options = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
-    """Prove that two places have the same messages, or name those that differ; exit code 1."""
-    from mqlog_jobs import audit as work
-    from mqlog_jobs.form import Form
-    from mqlog_jobs.places import Named
-
-    rule = work.rule_of(by, ignore)
-    places = [Named.of([path], None, options) for path in (first, second)]
-    form = Form(as_json, as_csv)
-    if work.audit(places[0], places[1], rule, topic, form, system=system):
-        raise typer.Exit(FOUND)

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from mqlog_jobs import (
+    auditing,
     commands,
     keeping,
     overview,
@@ -35,6 +36,7 @@ from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 
 __all__ = [  # With all its commands.
     "app",
+    "auditing",
     "commands",
     "keeping",
     "overview",

@@ -6,19 +6,22 @@ The folders are those of a partitioned table: Spark and pyarrow read DIR as one,
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from mqlog_jobs.arguments import FILE_FORMATS
 from mqlog_jobs.whole_file import check_directory
+from mqstore.deliver.replay.task import OFFSET_MAP
 from mqstore.errors import InvalidOptionError
 
 _FOLDER: Final = "write="
+_MAP_ROWS: Final = 65_536
 
 
 class OffsetFiles:
@@ -55,6 +58,21 @@ def offset_place(option: str, text: str) -> tuple[str, str]:
         forms = ", ".join(f"{name}:DIR" for name in FILE_FORMATS)
         raise InvalidOptionError(option, text, f"write {forms}")
     return kind, where
+
+
+def offset_rows(kind: str, directory: str) -> Iterator[pa.RecordBatch]:
+    """Yield the pieces of the map of a directory, as OFFSET_MAP.
+
+    Raises InvalidOptionError for a directory without such files.
+    """
+    try:
+        found = ds.dataset(directory, schema=OFFSET_MAP, format=kind)
+        if not found.files:
+            raise FileNotFoundError(f"no file is in {directory}")
+        yield from found.to_batches(batch_size=_MAP_ROWS)
+    except (OSError, pa.ArrowException) as error:
+        reason = f"is no offset map that can be read: {error}"
+        raise InvalidOptionError("--offset-map", f"{kind}:{directory}", reason) from error
 
 
 def _json_lines(rows: pa.Table, path: Path) -> None:

@@ -88,6 +88,7 @@ def _replay(given: argparse.Namespace) -> None:
     request = ReplayArguments.of(
         source=Named.of([given.source], options=given.source_options, flag="--source-option"),
         address=given.address,
+        groups=given.groups,
         places=tuple(given.topics),
         tags=given.tag,
         sql=given.sql,
@@ -150,6 +151,11 @@ def _parser() -> argparse.ArgumentParser:
         "--offset-map",
         metavar="FORMAT:DIR",
         help="where each message was and is now: parquet:DIR, csv:DIR or json:DIR",
+    )
+    parser.add_argument(
+        "--groups",
+        metavar="NAMES",
+        help="carry the committed offsets of these stopped groups: a comma list",
     )
     for flag, text in (
         ("--to-origin", "send dead letters and retries to the topics they came from"),

@@ -85,6 +85,15 @@ OffsetMap: TypeAlias = Annotated[
         help="Write where each message was and is now: parquet:DIR, csv:DIR or json:DIR.",
     ),
 ]
+CarriedGroups: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        metavar="NAMES",
+        help="Carry the committed offsets of these stopped groups to where the messages went: a "
+        "comma list.",
+    ),
+]
 FailOrSkip: TypeAlias = Annotated[
     str,
     typer.Option(

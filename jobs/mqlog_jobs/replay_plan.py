@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mqlog_jobs.places import Named
 from mqlog_jobs.write_options import advising, check_cluster, check_secrets, cluster_settings
+from mqstore.carry.groups import GROUPS_OPTION
 from mqstore.deliver.replay.choice import ReplayRequest
 from mqstore.deliver.replay.destinations import TopicMap
 from mqstore.deliver.replay.task import Rate
@@ -37,15 +38,29 @@ class ReplayArguments:
     address: str
     request: ReplayRequest
     options: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    """Groups whose committed offsets are carried."""
 
     @classmethod
     def of(
-        cls, source: Named, address: str, options: Mapping[str, str], **request: Any
+        cls,
+        source: Named,
+        address: str,
+        options: Mapping[str, str],
+        groups: str | None = None,
+        **request: Any,
     ) -> "ReplayArguments":
         """Return the arguments with a ReplayRequest of these fields. Raises InvalidOptionError."""
         if len(source.paths) != 1:
             raise InvalidOptionError("SOURCE", ", ".join(source.paths), "must be one place")
-        return cls(source, address, ReplayRequest(source=source.paths[0], **request), options)
+        wanted = ReplayRequest(source=source.paths[0], **request)
+        names = () if groups is None else grammar.names(GROUPS_OPTION, groups)
+        for name in names:
+            grammar.group_name(GROUPS_OPTION, name)
+        if names and wanted.at_least_once:
+            expected = "is for exactly once: at least once, a message may be there more often"
+            raise InvalidOptionError(GROUPS_OPTION, ", ".join(names), expected)
+        return cls(source, address, wanted, options, names)
 
     def settings(self) -> SendSettings:
         """Return how messages are sent. Raises InvalidOptionError, with the command's names."""
@@ -101,4 +116,5 @@ def own_flags() -> AbstractContextManager[None]:
         ("option topic: ", ""),
         ("set createTopic=true", "use --create-topic"),
         ("createTopic=true", "--create-topic"),
+        ("option groups: ", "--groups: "),
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     SENDING,
     "mqlog replay /data/store rocketmq://ns1:9876 -t ORDERS --since -2h --rate 500 --dry-run",
     "mqlog replay rocketmq://ns1:9876 rocketmq://ns1:9876 -t '%DLQ%CG_SHOP' --to-origin",
+    "mqlog replay rocketmq://old:9876 rocketmq://new:9876 --create-topic --groups CG_SHOP",
 )
 def replay(
     source: p.Source,
@@ -41,6 +42,7 @@ def replay(
     at_least_once: p.AtLeastOnce = False,
     name: p.Name = None,
     offset_map: p.OffsetMap = None,
+    groups: p.CarriedGroups = None,
     on_corrupt: p.FailOrSkip = "fail",
     commit_log: p.SourceLog = None,
     from_log: FromLog = False,
@@ -57,6 +59,7 @@ def replay(
             [source], commit_log, source_options, from_log=from_log, flag="--source-option"
         ),
         address=address,
+        groups=groups,
         places=tuple(topic or ()),
         tags=tag,
         sql=sql,
@@ -88,26 +91,31 @@ def _replayed(request: "ReplayArguments", offset_map: str | None) -> dict[str, A
 
 
 def _show_done(done: dict[str, Any], *, as_json: bool) -> None:
-    from mqlog_jobs import render
+    from mqlog_jobs import render, views
     from mqlog_jobs.replay_work import said
 
     if as_json:
         render.json_lines([done])
     else:
         typer.echo(said(done))
+        if done.get("groups"):
+            views.carried_groups(render.terminal(), done["groups"])
 
 
 def _show_plan(request: "ReplayArguments", offset_map: str | None, *, as_json: bool) -> None:
     from mqlog_jobs import render, views
     from mqlog_jobs.progress import Bar
-    from mqlog_jobs.replay_work import planned
+    from mqlog_jobs.replay_work import groups_planned, planned
     from mqstore.errors import InvalidOptionError
 
     if offset_map is not None:
         raise InvalidOptionError("--offset-map", offset_map, "not together with --dry-run")
     with Bar("Reading") as bar:
         rows = planned(request, bar)
+    carried = groups_planned(request) if request.groups else []
     if as_json:
-        render.json_lines(rows)
-    else:
-        views.replay_plan(render.terminal(), rows)
+        render.json_lines([*rows, *carried])
+        return
+    views.replay_plan(render.terminal(), rows)
+    if carried:
+        views.carried_groups(render.terminal(), carried)

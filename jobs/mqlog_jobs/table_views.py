@@ -9,6 +9,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from mqlog_jobs.amounts import count, several
+from mqlog_jobs.forecast_view import forecasts
 from mqlog_jobs.render import FieldView, Kind, Row, heading, number_of, table
 from mqlog_jobs.trace_views import latency
 from mqlog_jobs.views import (
@@ -41,6 +42,7 @@ RETRY_VIEW: Final = (
     FieldView("kind", "KIND", "status"),
     FieldView("storeTimestamp", "STORED (UTC)", "time", rank=3),
     FieldView("consumed", "CONSUMED", rank=2),
+    FieldView("state", "STATE", "status", rank=1),
     FieldView("reconsumeTimes", "TRIES", "number"),
     FieldView("originTopic", "TOPIC", stretch=True, style="bold"),
     FieldView("originQueueId", "QUEUE", "number", rank=5),
@@ -144,7 +146,10 @@ def retries(console: Console, rows: Sequence[Row], total: int) -> None:
     for group, members in each_group(console, rows):
         heading(console, group, _by(members, "kind"))
         shown = [{**row, "consumed": _YES[row["consumed"]]} for row in members]
-        table(console, with_broker(RETRY_VIEW, rows), shown)
+        # A POP group acknowledges single messages: its states say more than yes and no.
+        pops = any(row["state"] is not None for row in members)
+        columns = [one for one in RETRY_VIEW if one.name != ("consumed" if pops else "state")]
+        table(console, with_broker(columns, rows), shown)
     if not rows:
         console.print("no message is in a retry or dead-letter queue", style="dim")
     elif len(rows) < total:
@@ -308,4 +313,5 @@ _VIEWS: Final[dict[str, View]] = {
     "subscriptions": subscriptions,
     "brokers": brokers,
     "latency": latency,
+    "forecast": forecasts,
 }

@@ -56,6 +56,20 @@ REPLAY_VIEW: Final = (
     FieldView("newBrokerName", "TO BROKER", rank=1),
     FieldView("newQueueId", "TO QUEUE", "number"),
 )
+CARRIED_VIEW: Final = (
+    FieldView("group", "GROUP", stretch=True, once=True, style="bold"),
+    FieldView("brokerName", "BROKER", rank=2),
+    FieldView("topic", "TOPIC", stretch=True),
+    FieldView("queueId", "QUEUE", "number"),
+    FieldView("consumerOffset", "COMMITTED", "count"),
+    FieldView("waiting", "WAITING", "count"),
+    FieldView("replayed", "OF THEM THERE", "count", rank=1),
+    FieldView("newTopic", "IN TOPIC", rank=4),
+    FieldView("newBrokerName", "ON BROKER", rank=3),
+    FieldView("newQueueId", "IN QUEUE", "number"),
+    FieldView("newOffset", "GOES ON AT", "count"),
+    FieldView("again", "AT MOST AGAIN", "count", rank=5),
+)
 BACKLOG_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
     FieldView("queueId", "QUEUE", "number"),
@@ -142,6 +156,12 @@ def replay_plan(console: Console, rows: Sequence[Row]) -> None:
     total = sum(number_of(row, "bodyBytes") for row in rows)
     heading(console, "replay", f"{several(messages, 'message')}, {size(total)} would be sent")
     table(console, REPLAY_VIEW, rows)
+
+
+def carried_groups(console: Console, rows: Sequence[Row]) -> None:
+    """Print where groups go on in the target of a replay, or would."""
+    heading(console, "groups", several(len(rows), "queue"))
+    table(console, CARRIED_VIEW, rows)
 
 
 def backlog(

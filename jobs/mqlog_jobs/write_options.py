@@ -4,7 +4,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from mqstore.deliver.settings import AT_LEAST_ONCE, SendSettings
-from mqstore.errors import InvalidMessageError, InvalidOptionError, UnknownTopicError
+from mqstore.errors import (
+    InvalidMessageError,
+    InvalidOptionError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
 from mqstore.options import store_paths
 from mqstore.request.places import SECRETS, is_cluster
 from mqstore.request.write import write_settings
@@ -40,7 +45,7 @@ def advising(*words: tuple[str, str]) -> Iterator[None]:
     """
     try:
         yield
-    except (InvalidMessageError, InvalidOptionError, UnknownTopicError) as error:
+    except (InvalidMessageError, InvalidOptionError, UnknownGroupError, UnknownTopicError) as error:
         for old, new in words:
             error.args = tuple(
                 one.replace(old, new) if isinstance(one, str) else one for one in error.args

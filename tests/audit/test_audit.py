@@ -1,22 +1,30 @@
 """Audits: every message that differs is named, with what differs, and no other."""
 
 import random
+import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.audit import differences as differing
-from mqstore.audit.differences import Difference, differences
-from mqstore.audit.digests import AuditDigests, AuditRule, default_left_out, digests_of
+from mqstore.audit import identities
+from mqstore.audit.differences import differences
+from mqstore.audit.digests import AuditDigests, digests_of
+from mqstore.audit.found import Difference
+from mqstore.audit.rows import AuditRule, default_left_out, digested
 from mqstore.audit.sides import audit_sides
+from mqstore.codec.fused.digester import Digester, RowDigests
+from mqstore.errors import CorruptStoreError
+from mqstore.native.registry import COMPILED, NUMPY
 from mqstore.read.directory import open_origin
 from mqstore.read.source import QueueSlice, slices_of
-from support import kernels, soak
+from support import kernels, soak, strategies
 from support.oracle import Message, join_properties
 from support.stores import Layout, lay_out
 
@@ -168,7 +176,7 @@ def changed_at_random(
 def test_every_change_of_many_is_named_by_id_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(differing, "_MOST_IN_MEMORY", 1000)  # In many passes.
+    monkeypatch.setattr(identities, "_MOST_IN_MEMORY", 1000)  # In many passes.
     rng = random.Random(soak.SEED)
     sent = [message(n) for n in range(CHANGES * 3)]
     changed, expected = changed_at_random(sent, CHANGES, rng)
@@ -238,11 +246,92 @@ def test_digests_of_parts_add_up_to_those_of_the_whole(tmp_path: Path, rule: Aud
     assert len(whole.buckets) > (6 if rule.by == "offset" else 100)
 
 
-@pytest.mark.skipif(bool(kernels.why_not_compiled()), reason="there is nothing to compare")
-def test_numpy_makes_the_same_digests_as_the_kernel(tmp_path: Path) -> None:
-    root = lay_out(tmp_path / "store", [message(n) for n in range(100)], LAYOUT).root
+def digests_by(kind: str, root: Path, rule: AuditRule) -> tuple[list[tuple[object, ...]], int]:
+    """What ``digested`` makes with those kernels, by place, and how many rows a kernel made."""
     found = []
-    for kind in kernels.KINDS:
-        with kernels.using(kind), closing(open_origin(root).bounds()) as source:
-            found.append(digests_of(slices_of(source.snapshot()), BY_OFFSET, "b"))
-    assert found[0] == found[1]
+    with kernels.using(kind), closing(open_origin(root).bounds()) as source:
+        for part in digested(slices_of(source.snapshot()), rule):
+            row = part.row
+            for n, at in enumerate(part.queue_offsets.tolist()):
+                queue = part.queues[int(part.queue[n])]
+                digests = *row.identities[n].tolist(), *row.digests[n].tolist()
+                numbers = int(row.stored_ms[n]), int(row.body_bytes[n])
+                found.append((*queue, at, *digests, *numbers))
+    return sorted(found), len(found)
+
+
+def compare_kinds(root: Path, monkeypatch: pytest.MonkeyPatch, left_out: frozenset[str]) -> int:
+    """Assert that both kinds make the same digests; return how many rows the kernel made."""
+    taken: list[int] = []
+    whole = Digester.digests
+
+    def counted(self: Digester, *given: Any) -> RowDigests | None:
+        made = whole(self, *given)
+        taken.append(0 if made is None else len(made.digests))
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Digester, "digests", counted)
+        for by in ("offset", "id"):
+            rule = AuditRule(by, left_out)
+            assert digests_by(COMPILED, root, rule) == digests_by(NUMPY, root, rule)
+    return sum(taken)
+
+
+@kernels.needs_compiled()
+@given(sent=strategies.batches(), left_out=st.frozensets(st.sampled_from(["TAGS", "KEYS", "a"])))
+def test_numpy_makes_the_same_digests_as_the_kernel_of_any_message(
+    tmp_path_factory: pytest.TempPathFactory, sent: list[Message], left_out: frozenset[str]
+) -> None:
+    root = lay_out(tmp_path_factory.mktemp("any") / "store", sent, replace(LAYOUT, start=0)).root
+    with pytest.MonkeyPatch.context() as patch:
+        compare_kinds(root, patch, left_out)
+
+
+def named(**properties: str) -> Message:
+    return replace(message(5), properties=join_properties(properties))
+
+
+RARE = {
+    "names that come twice": replace(message(1), properties=b"a\x01x\x02a\x01y\x02b\x01z"),
+    "letters": named(TAGS="\u00e9\u4e2d\U0001f600", KEYS="\u07ff\uffff\u0800"),
+    "no id": named(TAGS="x"),
+    "no property": replace(message(2), properties=b""),
+    "an empty body": replace(message(3), body=b""),
+    "a large body": replace(message(4), body=bytes(range(256)) * 20),
+}
+LEFT = {
+    "no UTF-8": replace(message(1), properties=b"a\x01\xff\xfe\x02"),
+    "a surrogate": replace(message(1), properties=b"a\x01\xed\xa0\x80\x02"),
+    "an overlong letter": replace(message(1), properties=b"a\x01\xe0\x80\xaf\x02"),
+    "cut": replace(message(1), properties=b"a\x01\xe4\xb8\x02"),
+    "many properties": named(**{f"n{n}": "x" for n in range(200)}),
+    "a compressed body": replace(message(1), body=zlib.compress(b"b" * 99), sys_flag=0x301),
+}
+
+
+@kernels.needs_compiled()
+@pytest.mark.parametrize("name", [*RARE, *LEFT])
+def test_what_is_rare_has_the_same_digest_by_the_kernel_or_is_left_to_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    sent = [message(n) for n in range(3)] + [{**RARE, **LEFT}[name]]
+    root = lay_out(tmp_path / "store", sent, replace(LAYOUT, commit_log_bytes=1 << 16)).root
+    made = compare_kinds(root, monkeypatch, frozenset({"KEYS"}))
+    assert made == (8 if name in RARE else 0) or (name in LEFT and made < 8)
+
+
+@pytest.mark.parametrize("rule", [BY_OFFSET, BY_ID], ids=["by offset", "by id"])
+def test_a_record_that_is_damaged_is_an_error_and_no_difference(
+    tmp_path: Path, rule: AuditRule
+) -> None:
+    root = lay_out(tmp_path / "store", [message(n) for n in range(20)], LAYOUT).root
+    path = root / "commitlog" / f"{0:020d}"
+    data = path.read_bytes()
+    at = data.index(b"body 13 ")
+    path.write_bytes(data[:at] + b"B" + data[at + 1 :])
+    with (
+        closing(open_origin(root).bounds()) as source,
+        pytest.raises(CorruptStoreError, match="the checksum does not hold"),
+    ):
+        digests_of(slices_of(source.snapshot()), rule, "b")

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -54,6 +54,7 @@ def running(
     home: Path,
     port: int | None = None,
     broker: Mapping[str, str] | None = None,
+    flags: Sequence[str] = SMALL,
 ) -> Iterator[Proxy]:
     """Run a proxy for a name server; it is killed if the body left it running.
 
@@ -82,7 +83,7 @@ def running(
         toolchain.java,
         "-Xms64m",
         "-Xmx512m",
-        *SMALL,
+        *flags,
         *OPEN_MODULES,
         f"-Duser.home={home}",
         "-Duser.timezone=UTC",

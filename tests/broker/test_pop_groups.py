@@ -147,6 +147,46 @@ def test_revived_messages_are_in_the_retry_topic_and_nowhere_else(
     assert totals(str(root), "Group_B")["lag"] == 0
 
 
+def test_retries_say_what_of_two_groups_with_one_retry_topic_is_popped_and_done(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Pop_R_a and Pop_R share %RETRY%Pop_R_a_b: a split of the name would find one of them."""
+    root = tmp_path / "broker" / "store"
+    root.mkdir(parents=True)
+    live, retry = f"rocketmq://{cluster.name_server}", "%RETRY%Pop_R_a_b"
+    pairs = {"Pop_R_a": "b", "Pop_R": "a_b"}
+    with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
+        sent = {group: send(client, topic, 8) for group, topic in pairs.items()}
+        for group, topic in pairs.items():
+            assert len(pops(client, 9, topic, group, invisible=3_000)) == 8
+        wait(lambda: held(live, retry) == 16)
+        popped = {
+            group: [m for m in client.pop(topic, group, 5, 300_000) if m.topic == retry]
+            for group, topic in pairs.items()
+        }
+        done = {group: found[0] for group, found in popped.items()}
+        for group, handle in done.items():
+            client.ack(group, handle)
+        # The broker tells name servers of a retry topic with its next heartbeat, up to 30 s later.
+        wait(lambda: len(table(live, "retries")) == 16)
+        of_live = table(live, "retries")
+        broker.stop()
+    of_store = table(str(root), "retries")
+    for rows in (of_live, of_store):
+        for group, topic in pairs.items():
+            its = [row for row in rows if row["group"] == group]
+            assert {row["msgId"] for row in its} == sent[group]
+            assert {row["originTopic"] for row in its} == {topic}
+            assert None not in {row["originQueueOffset"] for row in its}
+            states = {row["queueOffset"]: row["state"] for row in its}
+            given = {handle.queue_offset for handle in popped[group]}
+            expected = {n: "INFLIGHT" if n in given else "READY" for n in states}
+            if done[group].queue_offset in states:
+                expected[done[group].queue_offset] = "DONE"
+            assert states == expected
+            assert [r["consumed"] for r in its] == [r["state"] == "DONE" for r in its]
+
+
 def held(place: str, topic: str) -> int:
     """How many messages a topic has; 0 before it is made."""
     found = table(place, "queues", includeSystemTopics="true")

@@ -17,6 +17,7 @@ from mqstore.errors import UncleanStoreError
 from mqstore.read.directory import take
 from mqstore.tables import half_messages, retries, scheduled
 from mqstore.tables.choice import Window
+from mqstore.tables.retry_owners import chosen_owners
 from support.opened import opened
 from support.parts import Part
 from support.writing import held
@@ -158,7 +159,9 @@ def test_the_delayed_messages_that_are_not_due_are_told(left: dict[str, Left]) -
 
 def test_a_retry_knows_the_message_it_was(left: dict[str, Left]) -> None:
     pulled = {(r["topic"], r["queueId"], r["queueOffset"]): r for r in left["stopped"].dump.rows}
-    parts = retries.plan(*opened(left["stopped"].root), Window(), None, bool, "fail")
+    source, snapshot = opened(left["stopped"].root)
+    owners = chosen_owners(source, snapshot, bool)
+    parts = retries.plan(source, snapshot, Window(), None, owners, "fail")
     found = table(parts, retries.SCHEMA.names)
     assert len(found) > 5
     for row in found:

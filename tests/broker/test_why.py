@@ -20,6 +20,7 @@ pytestmark = pytest.mark.broker
 TOPIC = "Why"
 LOCK_BATCH_MQ = 41
 SECONDS = 60
+HOURS = ";".join(f"{hour:02}" for hour in range(24))
 
 
 def table(place: str, name: str, **options: str) -> list[dict[str, Any]]:
@@ -73,7 +74,7 @@ def test_faults_of_real_groups_have_their_verdicts_and_a_group_that_works_has_no
 ) -> None:
     monkeypatch.setattr(rules, "WAITING_MS", 0)  # A minute of waiting is not what is tried here.
     root = tmp_path / "store"
-    with cluster.broker(root) as broker:
+    with cluster.broker(root, {"mappedFileSizeCommitLog": "65536"}) as broker:
         place = f"rocketmq://{cluster.name_server}"
         broker.produce(TOPIC, "Single", 120)
         queues = len(broker.topic_status(TOPIC))
@@ -93,10 +94,12 @@ def test_faults_of_real_groups_have_their_verdicts_and_a_group_that_works_has_no
             wait_until_consumed(place, "CG_WORKS")
             assert table(place, "verdicts", groups="CG_WORKS") == []
             assert table(place, "verdicts", groups="CG_WORKS", lookAgain="1s") == []
-            broker.mqadmin(
-                "updateBrokerConfig", "-n", cluster.name_server, "-b", broker.address,
-                "-k", "fileReservedTime", "-v", "1",
-            )  # fmt: skip
+            broker.produce("Filler", "Single", 300)
+            for name, value in (("deleteWhen", HOURS), ("fileReservedTime", "1")):
+                broker.mqadmin(
+                    "updateBrokerConfig", "-n", cluster.name_server, "-b", broker.address,
+                    "-k", name, "-v", value,
+                )  # fmt: skip
             lost = wait_for_words(place, "CG_AWAY", ["NO_MEMBERS", *["EXPIRING"] * queues])
         finally:
             broker.leave()

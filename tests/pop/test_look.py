@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +17,7 @@ from mqstore.pop.state import POP, PopQueue, PopState
 from mqstore.read.directory import open_origin
 from mqstore.request.plan import plan_read
 from pyspark_mqlog.options import parse_read
+from support import planned
 from support.oracle import Message, join_properties
 from support.stores import Laid, Layout, MakeStore, lay_out, write_json
 
@@ -61,9 +63,9 @@ def delivered(m: Message, at: int) -> Message:
 
 
 def message(
-    topic: str = "T", at: int = NOW - 50 * DAY, key: str = "", queue_id: int = 0
+    topic: str = "T", at: int = NOW - 50 * DAY, key: str = "", queue_id: int = 0, **more: str
 ) -> Message:
-    properties = {"UNIQ_KEY": key} if key else {}
+    properties = ({"UNIQ_KEY": key} if key else {}) | more
     return Message(
         topic=topic,
         properties=join_properties(properties),
@@ -243,6 +245,45 @@ def test_a_read_of_the_group_starts_at_the_first_message_not_acknowledged(
     assert not caplog.records
     assert read("G") == [3, 4, 5, 6, 7, 8, 9]
     assert "group G pops T: the read starts at the first message" in caplog.text
+
+
+def test_retries_of_a_pop_group_say_what_is_popped_and_what_is_done(store: MakeStore) -> None:
+    """Two groups share a topic; an offset behind all that was popped says nothing of either."""
+    now, retry = int(time.time() * 1000), "%RETRY%a_b_c"
+    copies = [message(retry, key=f"id{n}", ORIGIN_GROUP="a_b") for n in range(7)]
+    copies += [message(retry, key=f"of{n}", ORIGIN_GROUP="a") for n in range(2)]
+    pops = [
+        checkpoint(0, 3, at=now, group="a_b", topic=retry),
+        ack(1, 0, pop=now, at=now, group="a_b", t=retry),
+        checkpoint(3, 1, at=now - 90_000, invisible=50_000, group="a_b", topic=retry),
+        checkpoint(0, 8, at=now, group="a", topic=retry),
+        ack(7, 0, pop=now, at=now, group="a", t=retry),
+        checkpoint(0, 1, at=now - 300_000, group="a_b", topic="c"),
+        checkpoint(0, 1, at=now - 300_000, group="a", topic="b_c"),
+    ]
+    groups = {(retry, "a_b"): {0: 5}, (retry, "a"): {0: 8}}
+    origin = message("c", key="id0")
+    layout = Layout(commit_log_bytes=1 << 20, group_offsets=groups)
+    laid = store([origin, message("b_c"), *copies, *pops], layout)
+    rows = planned.rows(str(laid.root), table="retries")
+    found = {(r["group"], r["queueOffset"]): (r["state"], r["consumed"]) for r in rows}
+    assert found == {
+        ("a_b", 0): ("INFLIGHT", False),
+        ("a_b", 1): ("DONE", True),
+        ("a_b", 2): ("INFLIGHT", False),
+        ("a_b", 3): ("DUE", False),
+        ("a_b", 4): ("DONE", True),
+        ("a_b", 5): ("READY", False),
+        ("a_b", 6): ("READY", False),
+        ("a", 7): ("DONE", True),
+        ("a", 8): ("READY", False),
+    }
+    assert {(row["group"], row["originTopic"]) for row in rows} == {("a_b", "c"), ("a", "b_c")}
+    assert [r["originQueueOffset"] for r in rows if r["msgId"] == "id0"] == [0]
+    of_one = planned.rows(str(laid.root), table="retries", groups="a")
+    assert [row["queueOffset"] for row in of_one] == [7, 8]
+    of_topic = planned.rows(str(laid.root), table="retries", subscribe="c")
+    assert {row["group"] for row in of_topic} == {"a_b"}
 
 
 def topics(*names: str) -> dict[str, Any]:

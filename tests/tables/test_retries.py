@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from mqstore.pop.state import READY
 from mqstore.read.directory import take
 from mqstore.tables import retries
 from mqstore.tables.choice import RowChoice, Window
+from mqstore.tables.retry_owners import chosen_owners, owner_of
 from support import goldens, parts
 from support.opened import opened, source_of
 from support.oracle import Message, join_properties
@@ -20,9 +22,9 @@ def read(root: Path, choice: RowChoice | None = None, group: str | None = None) 
     def wanted(name: str) -> bool:
         return group in (None, name)
 
-    return parts.rows(
-        "retries", retries.plan(source_of(snapshot), snapshot, Window(), choice, wanted, "fail")
-    )
+    source = source_of(snapshot)
+    owners = chosen_owners(source, snapshot, wanted)
+    return parts.rows("retries", retries.plan(source, snapshot, Window(), choice, owners, "fail"))
 
 
 def first(key: str, **more: Any) -> Message:
@@ -113,8 +115,54 @@ def test_dead_letters_and_pop_retries_tell_their_group(store: MakeStore) -> None
     }
 
 
+def test_a_retry_topic_belongs_to_the_group_that_committed_there_not_to_a_split(
+    store: MakeStore,
+) -> None:
+    """Groups a and a_b are there, topics c and b_c: %RETRY%a_b_c may be of either."""
+    retry = "%RETRY%a_b_c"
+    for group, topic in (("a", "b_c"), ("a_b", "c")):
+        both: dict[tuple[str, str], dict[int, int]] = {("c", "a_b"): {0: 0}, ("b_c", "a"): {0: 0}}
+        layout = Layout(group_offsets=both | {(retry, group): {0: 1}})
+        laid = store([pop_copy("x", retry), pop_copy("y", retry)], layout)
+        found = read(laid.root)
+        assert [(row["group"], row["originTopic"]) for row in found] == [(group, topic)] * 2
+        # Without checkpoints what is before the offset may be acknowledged, or not.
+        assert [(row["consumed"], row["state"]) for row in found] == [(None, None), (False, READY)]
+
+
+def pop_copy(key: str, topic: str, **more: str) -> Message:
+    """A copy as PopReviveService makes it."""
+    properties = {"UNIQ_KEY": key, "1ST_POP_TIME": "1"} | more
+    return Message(topic=topic, properties=join_properties(properties), reconsume_times=1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "owner"),
+    [
+        ("%RETRY%a_b_c", ("a_b", "c")),
+        ("%RETRY%a+b_c", ("a", "b_c")),
+        ("%RETRY%a_b+c", ("a_b", "c")),
+        ("%RETRY%a_x", ("a", "x")),
+        ("%RETRY%a_b", ("a_b", None)),
+        ("%RETRY%x_y", ("x_y", None)),
+        ("%RETRY%x+y", ("x", "y")),
+        ("%DLQ%a_b_c", ("a_b_c", None)),
+        ("%RETRY%", ("", None)),
+        ("%RETRY%_+_", ("_", "_")),
+    ],
+)
+def test_groups_and_topics_that_exist_tell_whose_a_topic_is(
+    topic: str, owner: tuple[str, str | None]
+) -> None:
+    assert owner_of(topic, {"a", "a_b"}, {"c"}) == owner
+    if topic == "%RETRY%a_b_c":
+        assert owner_of(topic, {"a", "a_b"}, {"b_c"}) == ("a", "b_c")
+
+
 def test_origins_are_not_looked_for_unless_asked_for(store: MakeStore) -> None:
     laid = store([first("a"), again("a")])
-    (part,) = retries.plan(*opened(laid.root), Window(), None, bool, "fail")
+    source, snapshot = opened(laid.root)
+    owners = chosen_owners(source, snapshot, bool)
+    (part,) = retries.plan(source, snapshot, Window(), None, owners, "fail")
     (batch,) = part.batches(["msgId"])
     assert batch["originQueueId"].null_count == 1

@@ -21,6 +21,7 @@ DELAY: Final = "DELAY"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QID: Final = "REAL_QID"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
+ORIGIN_GROUP: Final = "ORIGIN_GROUP"  # of a copy that a 5.5 broker made for a POP group
 UNIQ_KEY: Final = "UNIQ_KEY"
 SHARDING_KEY: Final = "__SHARDINGKEY"
 PRODUCER_GROUP: Final = "PGROUP"

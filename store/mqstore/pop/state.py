@@ -25,6 +25,9 @@ PULL: Final = "PULL"
 POP: Final = "POP"
 POP_FIFO: Final = "POP_FIFO"
 POP_KV: Final = "POP_KV"
+READY: Final = "READY"  # never popped
+INFLIGHT: Final = "INFLIGHT"  # popped, and invisible
+DUE: Final = "DUE"  # popped, and to be delivered again
 NOT_POPPED: Final = -1
 """For a time of a message that is not known to be popped."""
 _MOST_UNNAMED: Final = 1_000_000

@@ -10,6 +10,7 @@ from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.format.arrays import TopicQueue
 from mqstore.read.broker_state import GroupMember
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
+from mqstore.read.retention import LogState, RetentionPolicy
 from mqstore.read.source import BoundsSource, Snapshot
 
 COMMIT_GROUP: Final = "commitGroup"
@@ -119,18 +120,14 @@ class ShowsMembers(Protocol):
 class DeletesFiles(Protocol):
     """A BoundsSource that can tell when its broker deletes messages. Not every one can."""
 
-    def kept_ms(self) -> int | None:
-        """Return how long the broker keeps a file after its last message; None: not known."""
+    def retention_policy(self) -> RetentionPolicy | None:
+        """Return the broker's settings of retention; None: not known."""
 
-    @property
-    def has_files(self) -> bool:
-        """Whether the files themselves can be looked at."""
+    def log_state(self) -> LogState | None:
+        """Return the CommitLog's files and their disk; None: not known."""
 
-    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
-        """Return when the CommitLog file with a message was last written (epoch ms).
-
-        None if that is not known, and for the last file, which a broker never deletes.
-        """
+    def file_written_ms(self, physical_offset: int) -> int | None:
+        """Return when the file with that byte was last written (epoch ms); None: not known."""
 
 
 class BrokerFinder(Protocol):

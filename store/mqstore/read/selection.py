@@ -252,7 +252,9 @@ class OpenStores:
                 f"its queues are {there}"
             )
 
-    def committed(self, group: str) -> list[dict[TopicQueue, int]]:
+    def committed(
+        self, group: str, *, option: str = "startingGroup"
+    ) -> list[dict[TopicQueue, int]]:
         """Return for each store the group's next queue offset by topic and queue.
 
         Raises UnknownGroupError for a group that no store knows.
@@ -262,7 +264,7 @@ class OpenStores:
         for source in self.sources if group not in known else ():
             known |= source.config.groups()
         if group not in known:
-            raise UnknownGroupError(unknown("startingGroup", "group", group, known))
+            raise UnknownGroupError(unknown(option, "group", group, known))
         return [
             {
                 (topic, queue_id): queue_offset

@@ -52,5 +52,7 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         look_again_ms=options.look_again_ms,
         kept_ms=options.kept_ms,
         columns=tuple(columns),
+        retention=options.retention,
+        samples=options.samples,
     )
     return [TableWork(part, tuple(columns)) for part in CATALOG[options.table].plan(request)]

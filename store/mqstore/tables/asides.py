@@ -17,7 +17,8 @@ from mqstore.backlog import BacklogItem
 from mqstore.errors import StoreError
 from mqstore.format.names import DLQ_PREFIX
 from mqstore.read.source import BoundsSource, Snapshot
-from mqstore.tables import half_messages, retries
+from mqstore.tables import half_messages
+from mqstore.tables.retry_owners import is_source, owner_of
 
 MOST_HALF_MESSAGES: Final = 5_000
 """More than these, with the messages about their outcomes, are not read to count them."""
@@ -58,10 +59,11 @@ def asides(
     waiting, dead = Counter[str](), Counter[str]()
     known = set(topics)
     for snapshot in snapshots:
+        held = {queue.topic for queue in snapshot.queues}
         for queue in snapshot.queues:
-            if not retries.is_source(queue.topic):
+            if not is_source(queue.topic):
                 continue
-            group = retries.group_of(queue.topic, known)
+            group, _ = owner_of(queue.topic, known, held)
             if queue.topic.startswith(DLQ_PREFIX):
                 dead[group] += queue.messages
             elif queue.topic not in topics[group]:

@@ -6,6 +6,7 @@ from mqstore.tables import (
     backlogs,
     commits,
     files,
+    forecast,
     groups,
     half_messages,
     index,
@@ -24,6 +25,7 @@ from mqstore.tables.table import Table
 _IN_ORDER: Final = (
     *backlogs.BACKLOGS,
     verdicts.VERDICTS,
+    forecast.FORECAST,
     *store.OF_QUEUES,
     *groups.OF_GROUPS,
     tags.TAG_COUNTS,

@@ -6,20 +6,24 @@ first topic, ORIGIN_MESSAGE_ID its first record by store host and physical offse
 taken from there if that record is held and has the same UNIQ_KEY, else found by topic and
 UNIQ_KEY in the IndexFiles, else null: expired, of another broker, or not indexed.
 
-Reference: AbstractSendMessageProcessor#consumerSendMsgBack; KeyBuilder#parseGroup (pop).
+A message that a POP group did not acknowledge in time is copied to the retry topic of the group and
+the topic: it has no RETRY_TOPIC and no ORIGIN_MESSAGE_ID, and its topic is that which the retry
+topic is of. A copy that is not acknowledged is copied again, to the end of the same topic.
+
+Reference: AbstractSendMessageProcessor#consumerSendMsgBack; PopReviveService#reviveRetry.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.format import properties
-from mqstore.format.arrays import TopicQueue
-from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
+from mqstore.format.names import DLQ_PREFIX
 from mqstore.read.broker_state import BrokerState
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.lookup import offset_of
@@ -37,6 +41,13 @@ from mqstore.tables.columns import (
     text,
     times,
 )
+from mqstore.tables.retry_owners import (
+    ChosenOwners,
+    RetryOwner,
+    chosen_owners,
+    is_source,
+    owner_of,
+)
 from mqstore.tables.table import BY_GROUP, BY_TIME, BY_TOPIC, FROM_LOG, Table, TableRequest
 
 RETRY: Final = "RETRY"
@@ -46,7 +57,10 @@ COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("group", pa.string(), False, "consumer group that failed"),
     ("kind", pa.string(), False, "RETRY, or DLQ: given up"),
-    ("consumed", pa.bool_(), True, "the offset is beyond it; null: never committed in the queue"),
+    ("consumed", pa.bool_(), True,
+     "the offset is beyond it, or it is DONE; null: never committed in the queue, or not known"),
+    ("state", pa.string(), True,
+     "of POP: READY, INFLIGHT, DUE as in unacknowledged; DONE: acknowledged, or copied again"),
     ("reconsumeTimes", pa.int32(), False, "failed deliveries before this one"),
     ("msgId", pa.string(), False, "the message's id; the origin has the same"),
     ("tags", pa.string(), True, "property TAGS"),
@@ -62,24 +76,23 @@ COLUMNS: Final[Columns] = (
     ("originQueueOffset", pa.int64(), True, "queue offset of the origin"),
     ("originPhysicalOffset", pa.int64(), True, "byte of the CommitLog of the origin"),
     ("originStoreTimestamp", TIMESTAMP, True, "the broker's clock when the origin was appended"),
-)
+)  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)
 
 _Place: TypeAlias = tuple[int, LocatedRecord]
-_MESSAGE_COLUMNS: Final = tuple(message_schema(tuple(SCHEMA.names[4:13])).names)
-_ORIGIN_PLACE: Final = frozenset(SCHEMA.names[15:])
+_MESSAGE_COLUMNS: Final = tuple(message_schema(tuple(SCHEMA.names[5:14])).names)
+_ORIGIN_PLACE: Final = frozenset(SCHEMA.names[16:])
 
 
 @dataclass(frozen=True, slots=True)
 class RetriesPart:
     """Slices of retry and dead-letter queues. Pickles into a task.
 
-    ``group_of`` has the group of each topic, ``consumed`` how far it is by topic and queue.
+    ``owners`` has the groups of each topic.
     """
 
     slices: tuple[QueueSlice, ...]
-    group_of: Mapping[str, str]
-    consumed: Mapping[TopicQueue, int]
+    owners: ChosenOwners
     choice: RowChoice | None
     on_corrupt: str
 
@@ -91,49 +104,52 @@ class RetriesPart:
         )
         for piece in self.slices:
             for found in scan([piece], settings):
-                rows = found.append_column("originTopic", text(found, properties.RETRY_TOPIC))
-                rows = chosen_rows(self.choice, rows, "originTopic")
-                yield self._batch(piece, rows, _origins(piece, rows) if finds else None)
+                for owner, its in self._by_owner(piece.topic, found):
+                    topics = text(its, properties.RETRY_TOPIC)
+                    if owner.origin_topic is not None:
+                        topics = pc.fill_null(topics, owner.origin_topic)
+                    rows = its.append_column("originTopic", topics)
+                    rows = chosen_rows(self.choice, rows, "originTopic")
+                    yield _batch(piece, owner, rows, _origins(piece, rows) if finds else None)
 
-    def _batch(
-        self, piece: QueueSlice, found: pa.RecordBatch, origins: Sequence[_Place | None] | None
-    ) -> pa.RecordBatch:
-        origins = [None] * found.num_rows if origins is None else origins
-        done = self.consumed.get((piece.topic, piece.queue_id))
-        queue_offsets = found["queueOffset"].to_pylist()
-        stored = pa.array([o and o[1].store_timestamp_ms for o in origins], pa.int64())
-        own = {
-            "brokerName": repeat(piece.broker_name, found),
-            "group": repeat(self.group_of[piece.topic], found),
-            "kind": repeat(_kind(piece.topic), found),
-            "consumed": pa.array([None if done is None else q < done for q in queue_offsets],
-                                 pa.bool_()),
-            "originMessageId": text(found, properties.ORIGIN_MESSAGE_ID),
-            "originQueueId": pa.array([o and o[1].queue_id for o in origins], pa.int32()),
-            "originQueueOffset": pa.array([o and o[1].queue_offset for o in origins], pa.int64()),
-            "originPhysicalOffset": pa.array([o and o[0] for o in origins], pa.int64()),
-            "originStoreTimestamp": times(stored),
-        }  # fmt: skip
-        return completed(SCHEMA, own, found)
+    def _by_owner(
+        self, topic: str, found: pa.RecordBatch
+    ) -> Iterator[tuple[RetryOwner, pa.RecordBatch]]:
+        """Yield the rows of each group that shares the topic: by ORIGIN_GROUP, else the first."""
+        first, *others = owners = self.owners.by_topic[topic]
+        if not others:
+            yield first, found
+            return
+        named = text(found, properties.ORIGIN_GROUP)
+        known = pc.is_in(named, pa.array([owner.group for owner in owners]))
+        named = pc.if_else(known, named, first.group)
+        for owner in owners:
+            if owner.group in self.owners.groups:
+                yield owner, found.filter(pc.equal(named, owner.group))
 
 
-def is_source(topic: str) -> bool:
-    """Tell whether the table is made of the messages of that topic."""
-    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-
-
-def group_of(topic: str, known: set[str]) -> str:
-    """Return the group of a retry or dead-letter topic.
-
-    A pop retry topic has the topic behind the group: behind a ``+`` (V2), or a ``_`` (V1),
-    where only a known group tells where it ends.
-    """
-    name = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
-    group, plus, _ = name.partition("+")
-    if plus or name in known:
-        return group
-    ends = (at for at in range(len(name) - 1, 0, -1) if name[at] == "_")
-    return next((name[:at] for at in ends if name[:at] in known), name)
+def _batch(
+    piece: QueueSlice,
+    owner: RetryOwner,
+    found: pa.RecordBatch,
+    origins: Sequence[_Place | None] | None,
+) -> pa.RecordBatch:
+    origins = [None] * found.num_rows if origins is None else origins
+    stored = pa.array([o and o[1].store_timestamp_ms for o in origins], pa.int64())
+    places = found["queueOffset"].to_numpy()
+    own = {
+        "brokerName": repeat(piece.broker_name, found),
+        "group": repeat(owner.group, found),
+        "kind": repeat(_kind(piece.topic), found),
+        "consumed": pa.array(owner.consumed(piece.queue_id, places), pa.bool_()),
+        "state": pa.array(owner.states(piece.queue_id, places), pa.string()),
+        "originMessageId": text(found, properties.ORIGIN_MESSAGE_ID),
+        "originQueueId": pa.array([o and o[1].queue_id for o in origins], pa.int32()),
+        "originQueueOffset": pa.array([o and o[1].queue_offset for o in origins], pa.int64()),
+        "originPhysicalOffset": pa.array([o and o[0] for o in origins], pa.int64()),
+        "originStoreTimestamp": times(stored),
+    }
+    return completed(SCHEMA, own, found)
 
 
 def plan(
@@ -141,42 +157,29 @@ def plan(
     snapshot: Snapshot,
     window: Window,
     choice: RowChoice | None,
-    groups: Callable[[str], object],
+    chosen: ChosenOwners,
     on_corrupt: str,
 ) -> list[RetriesPart]:
     """Return the parts of one store, balanced by bytes.
 
-    ``window`` is on storeTimestamp, ``choice`` on the origin's topic, ``groups`` on the group.
+    ``window`` is on storeTimestamp, ``choice`` on the origin's topic, ``chosen`` on the group.
     """
-    committed = source.config.consumer_offsets()
-    by_topic = _groups_by_topic(source.config, snapshot)
-    chosen = {topic for topic, group in by_topic.items() if groups(group)}
-    consumed = {
-        (topic, queue_id): queue_offset
-        for topic in chosen
-        for queue_id, queue_offset in committed.get((topic, by_topic[topic]), {}).items()
-    }
-    pieces = slices(source, snapshot, chosen.__contains__, window)
+    by_topic = chosen.by_topic
+    pieces = slices(source, snapshot, by_topic.__contains__, window)
     weighed = source.weigh(pieces, strict=on_corrupt == "fail")
+    parts = split(weighed, SplitLimits())
     return [
-        RetriesPart(part, by_topic, consumed, choice, on_corrupt)
-        for part in split(weighed, SplitLimits())
+        RetriesPart(part, chosen.of({piece.topic for piece in part}), choice, on_corrupt)
+        for part in parts
     ]
 
 
 def known_groups(config: BrokerState, snapshot: Snapshot) -> set[str]:
     """Return the groups of a store: with an offset, configured, or with a retry topic."""
-    return _named_groups(config) | set(_groups_by_topic(config, snapshot).values())
-
-
-def _named_groups(config: BrokerState) -> set[str]:
-    return {group for _, group in config.consumer_offsets()} | config.groups()
-
-
-def _groups_by_topic(config: BrokerState, snapshot: Snapshot) -> dict[str, str]:
-    known = _named_groups(config)
-    topics = {q.topic for q in snapshot.queues if is_source(q.topic)}
-    return {topic: group_of(topic, known) for topic in topics}
+    known = {group for _, group in config.consumer_offsets()} | config.groups()
+    topics = config.topics()
+    held = {queue.topic for queue in snapshot.queues if is_source(queue.topic)}
+    return known | {owner_of(topic, known, topics)[0] for topic in held}
 
 
 def _kind(topic: str) -> str:
@@ -231,7 +234,14 @@ def _planned(request: TableRequest) -> list[RetriesPart]:
     return [
         part
         for source, held in sources
-        for part in plan(source, held, request.window, choice, groups, request.on_corrupt)
+        for part in plan(
+            source,
+            held,
+            request.window,
+            choice,
+            chosen_owners(source, held, groups, request.groups),
+            request.on_corrupt,
+        )
     ]
 
 

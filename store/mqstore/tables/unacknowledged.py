@@ -19,7 +19,7 @@ from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import shown
 from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.pop.look import offsets_and_bounds, pop_state
-from mqstore.pop.state import KV_UNKNOWN, NOT_POPPED, PopState
+from mqstore.pop.state import DUE, INFLIGHT, KV_UNKNOWN, NOT_POPPED, READY, PopState
 from mqstore.read.plan import SplitLimits, split
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
@@ -28,10 +28,6 @@ from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, completed, repeat, schema, times
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
-
-READY: Final = "READY"
-INFLIGHT: Final = "INFLIGHT"
-DUE: Final = "DUE"
 
 COLUMNS: Final[Columns] = (
     BROKER_NAME,

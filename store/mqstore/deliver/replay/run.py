@@ -153,8 +153,7 @@ class Replay:
     def _exactly_once(self, runner: Runner) -> ReplayCounts:
         counts = ReplayCounts()
         state = read_state(self.task.job.settings)
-        for write in _finished(self.task.job.settings) if self.moved is not None else ():
-            self._look_up(runner, write)
+        self.look_up(runner)
         version, done = state.next_version, state.done
         if state.begun is not None:
             parts = parts_of(self._slices_of(state.begun))
@@ -202,6 +201,11 @@ class Replay:
         counts.add_moved(moved)
         if self.moved is not None and len(rows.ids):
             self.moved.write(_piece_name(job), moved)
+
+    def look_up(self, runner: Runner) -> None:
+        """Write the map of what earlier runs sent exactly once, as far as it is missing."""
+        for write in _finished(self.task.job.settings) if self.moved is not None else ():
+            self._look_up(runner, write)
 
     def _look_up(self, runner: Runner, write: FinishedWrite) -> None:
         """Write the map of a write that was finished before, if it was not written then."""

@@ -28,10 +28,12 @@ from mqstore.live.origin.record_source import ClusterRecords
 from mqstore.live.origin.state import AwayState, ClusterState
 from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.log_state import log_state, retention_settings
 from mqstore.live.remoting.settings import ClusterSettings
-from mqstore.live.remoting.topics import broker_infos, file_reserved_hours
+from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.broker_state import BrokerFacts, GroupMember
 from mqstore.read.queues import QueueBounds, QueueFilter
+from mqstore.read.retention import LogState, RetentionPolicy
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +41,6 @@ _NO_GROUPS: Final = (
     "{address} is a RocketMQ proxy, which lists no groups: give names, no regex, or ask the name "
     "servers, rocketmq://HOST:9876"
 )
-_HOUR_MS: Final = 3_600_000
 _NO_LISTS: Final = (
     "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
     "(rocketmq://{address}/TOPIC, or subscribe), or ask the name servers, rocketmq://HOST:9876"
@@ -200,22 +201,20 @@ class ClusterBounds:
         """Ask each member of a group that is connected to the broker."""
         return members(self._cluster, self.origin.broker, group)
 
-    def kept_ms(self) -> int | None:
-        """Return the broker's fileReservedTime; None through a proxy, which does not tell it."""
+    def retention_policy(self) -> RetentionPolicy | None:
+        """Return the broker's settings; None through a proxy, which does not tell them."""
         if self._cluster.is_proxy:
             return None
-        hours = file_reserved_hours(self._cluster, self.broker_name)
-        return None if hours is None else hours * _HOUR_MS
+        return RetentionPolicy.of(retention_settings(self._cluster, self.broker_name))
 
-    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
+    def log_state(self) -> LogState | None:
+        """Return what the broker tells of its CommitLog; None through a proxy."""
+        return None if self._cluster.is_proxy else log_state(self._cluster, self.broker_name)
+
+    def file_written_ms(self, physical_offset: int) -> int | None:
         """Return None: a broker tells nothing of its files."""
-        del queue, queue_offset
+        del physical_offset
         return None
-
-    @property
-    def has_files(self) -> bool:
-        """False."""
-        return False
 
     def timers_delivered_ms(self) -> int:
         """Return how far the broker delivered timers; 0 before 5.0."""

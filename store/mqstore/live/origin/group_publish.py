@@ -19,6 +19,7 @@ from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import groups
 from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
 from mqstore.live.remoting.requests import SUB_RIGHTS, Kind
 from mqstore.read.capabilities import COMMIT_GROUP
@@ -143,18 +144,29 @@ class GroupPublisher:
         }
 
     def _send(self, group: str, queue: TopicQueue, at: int) -> None:
-        broker, cluster = self._queues.broker, self._queues.cluster
-        topic, queue_id = queue
-        request = UPDATE_CONSUMER_OFFSET(
-            consumerGroup=group, topic=topic, queueId=queue_id, commitOffset=at
-        )
-        try:
-            cluster.ask(broker, request)
-        except RequestRefusedError as error:
-            if error.code != GROUP_NOT_EXIST:
-                raise
-            if cluster.is_proxy:
-                raise InvalidOptionError(COMMIT_GROUP, group, _MADE_BY_ADMIN) from None
-            body = json.dumps({"groupName": group}).encode()
-            cluster.ask(broker, replace(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP(), body=body))
-            cluster.ask(broker, request)
+        place = self._queues.cluster, self._queues.broker
+        commit_offset(*place, group, queue, at, option=COMMIT_GROUP)
+
+
+def commit_offset(
+    cluster: Cluster, broker: str, group: str, queue: TopicQueue, at: int, *, option: str
+) -> None:
+    """Have a broker note that a group consumed a queue up to the queue offset ``at``.
+
+    A group that the broker does not have is made. ``option`` is what named the group. Raises
+    InvalidOptionError where a proxy has no such group, and as Cluster#ask.
+    """
+    topic, queue_id = queue
+    request = UPDATE_CONSUMER_OFFSET(
+        consumerGroup=group, topic=topic, queueId=queue_id, commitOffset=at
+    )
+    try:
+        cluster.ask(broker, request)
+    except RequestRefusedError as error:
+        if error.code != GROUP_NOT_EXIST:
+            raise
+        if cluster.is_proxy:
+            raise InvalidOptionError(option, group, _MADE_BY_ADMIN) from None
+        body = json.dumps({"groupName": group}).encode()
+        cluster.ask(broker, replace(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP(), body=body))
+        cluster.ask(broker, request)

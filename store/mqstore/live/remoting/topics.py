@@ -134,13 +134,6 @@ def reading_settings(cluster: Cluster, broker: str) -> dict[str, str]:
     return {name: found[name] for name in READING_SETTINGS if name in found}
 
 
-def file_reserved_hours(cluster: Cluster, broker: str) -> int | None:
-    """Return fileReservedTime of a broker; None if it says no number. Raises as Cluster#ask_all."""
-    found, _ = cluster.value(broker, requests.GET_BROKER_CONFIG())
-    digits = found.get("fileReservedTime", "")
-    return int(digits) if _COUNT_OF_BYTES.fullmatch(digits) else None
-
-
 def _bytes(runtime: Mapping[str, str], name: str) -> int:
     digits = runtime.get(name, "")
     return int(digits) if _COUNT_OF_BYTES.fullmatch(digits) else 0

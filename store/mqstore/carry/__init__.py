@@ -1,0 +1,1 @@
+"""Committed offsets of stopped consumer groups, carried to where a replay sent the messages."""

@@ -124,6 +124,8 @@ def test_a_broker_that_is_away_or_lies_costs_its_own_rows_until_it_is_back(
         with caplog.at_level(logging.WARNING):
             assert in_order(look(stores)) == without(fleet.model, lost)
             assert in_order(look(stores)) == without(fleet.model, lost)
+        with pytest.raises(StoreError):
+            stores.check_here()
         fleet.make(lost, "")
         assert in_order(look(stores)) == in_order(fleet.model.rows())
     told = [record.getMessage() for record in caplog.records]

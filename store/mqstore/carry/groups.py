@@ -76,6 +76,7 @@ def standing_offsets(
     for another delivery, or that committed nothing there, and what ``backlog.plan_all`` raises.
     """
     snapshots = stores.held_of(lambda _: True)
+    stores.check_here()  # Offsets of a broker that is away would be lost.
     items = plan_all(stores.sources, snapshots, BacklogRequest(groups=",".join(groups)))
     found = []
     for item in items:

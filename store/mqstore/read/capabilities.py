@@ -130,6 +130,15 @@ class DeletesFiles(Protocol):
         """Return when the file with that byte was last written (epoch ms); None: not known."""
 
 
+@runtime_checkable
+class ComesAndGoes(Protocol):
+    """A BoundsSource whose broker a look may leave out. Not every one can be."""
+
+    @property
+    def away(self) -> StoreError | None:
+        """Why the last look left the broker out; None: it did not."""
+
+
 class BrokerFinder(Protocol):
     """A place with several brokers, which come and go: a cluster. ``close`` it."""
 

@@ -13,6 +13,7 @@ from mqstore.backlog import BacklogRequest, Planner
 from mqstore.backlog.request import group_test
 from mqstore.backlog.standing import Standing
 from mqstore.errors import StoreError
+from mqstore.read.capabilities import check_here
 from mqstore.read.message_query import snapshots_of
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.request.places import open_all, places
@@ -125,7 +126,7 @@ def test_a_broker_that_is_away_or_lies_costs_its_own_rows_until_it_is_back(
             assert in_order(look(stores)) == without(fleet.model, lost)
             assert in_order(look(stores)) == without(fleet.model, lost)
         with pytest.raises(StoreError):
-            stores.check_here()
+            check_here(stores.sources)
         fleet.make(lost, "")
         assert in_order(look(stores)) == in_order(fleet.model.rows())
     told = [record.getMessage() for record in caplog.records]

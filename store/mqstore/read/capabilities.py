@@ -139,6 +139,13 @@ class ComesAndGoes(Protocol):
         """Why the last look left the broker out; None: it did not."""
 
 
+def check_here(sources: Sequence[BoundsSource]) -> None:
+    """Raise the error of a broker that the last look left out."""
+    for source in sources:
+        if isinstance(source, ComesAndGoes) and source.away is not None:
+            raise source.away
+
+
 class BrokerFinder(Protocol):
     """A place with several brokers, which come and go: a cluster. ``close`` it."""
 

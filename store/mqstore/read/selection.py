@@ -20,7 +20,7 @@ from mqstore.files.base.folder import Folder
 from mqstore.format.arrays import TopicQueue
 from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
-from mqstore.read.capabilities import BrokerFinder, ComesAndGoes, Tail, followable
+from mqstore.read.capabilities import BrokerFinder, Tail, followable
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
 
@@ -132,19 +132,11 @@ class OpenStores:
         return found
 
     def _look(
-        self,
-        topics: Callable[[str], bool] | None,
-        groups: Callable[[str], object] | None,
+        self, topics: Callable[[str], bool] | None, groups: Callable[[str], object] | None
     ) -> None:
         """Look at all brokers of each cluster at once, unless it is about messages alone."""
         for cluster, brokers in self._brokers if self.selection.with_state else ():
             cluster.look(brokers, topics, groups)
-
-    def check_here(self) -> None:
-        """Raise the error of a broker that the last look left out."""
-        for source in self.sources:
-            if isinstance(source, ComesAndGoes) and source.away is not None:
-                raise source.away
 
     def _chosen(self, snapshots: tuple[Snapshot, ...]) -> tuple[Snapshot, ...]:
         assigned = self.selection.assign

@@ -89,22 +89,20 @@ def planned_items(
     return items, request, max(snapshot.taken_ms for snapshot in snapshots)
 
 
-BACKLOGS: Final = (
-    Table(
-        "backlog",
-        backlog.COLUMNS,
-        _measured,
-        options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag"},
-        order=_ROW_ORDER,
-        owner="group",
-        estimated=("bytesBehind", "bytesMatching"),
-    ),
-    Table(
-        "lagcompare",
-        backlog.COMPARE_COLUMNS,
-        _compared,
-        options=BY_QUEUE | BY_GROUP | {"subscriptions"},
-        order=_ROW_ORDER,
-        owner="group",
-    ),
+BACKLOG: Final = Table(
+    "backlog",
+    backlog.COLUMNS,
+    _measured,
+    options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag"},
+    order=_ROW_ORDER,
+    owner="group",
+    estimated=("bytesBehind", "bytesMatching"),
+)
+LAG_COMPARE: Final = Table(
+    "lagcompare",
+    backlog.COMPARE_COLUMNS,
+    _compared,
+    options=BY_QUEUE | BY_GROUP | {"subscriptions"},
+    order=_ROW_ORDER,
+    owner="group",
 )

@@ -146,28 +146,26 @@ def _planned_subscriptions(request: TableRequest) -> list[PlannedRows]:
     ]
 
 
-OF_GROUPS: Final = (
-    Table(
-        "groups",
-        GROUP_COLUMNS,
-        _planned_groups,
-        options=BY_GROUP,
-        order=("group", "brokerName"),
-        owner="group",
-    ),
-    Table(
-        "subscriptions",
-        SUBSCRIPTION_COLUMNS,
-        _planned_subscriptions,
-        options=BY_TOPIC | BY_GROUP,
-        order=("group", "brokerName", "topic"),
-        owner="group",
-    ),
-    Table(
-        "brokers",
-        BROKER_COLUMNS,
-        lambda request: [part for pair in request.sources() for part in plan_brokers(*pair)],
-        options=frozenset(),
-        order=("brokerName",),
-    ),
+GROUPS: Final = Table(
+    "groups",
+    GROUP_COLUMNS,
+    _planned_groups,
+    options=BY_GROUP,
+    order=("group", "brokerName"),
+    owner="group",
+)
+SUBSCRIPTIONS: Final = Table(
+    "subscriptions",
+    SUBSCRIPTION_COLUMNS,
+    _planned_subscriptions,
+    options=BY_TOPIC | BY_GROUP,
+    order=("group", "brokerName", "topic"),
+    owner="group",
+)
+BROKERS: Final = Table(
+    "brokers",
+    BROKER_COLUMNS,
+    lambda request: [part for pair in request.sources() for part in plan_brokers(*pair)],
+    options=frozenset(),
+    order=("brokerName",),
 )

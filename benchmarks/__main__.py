@@ -34,6 +34,7 @@ SIZES = {
     "settings": 400_000,
     "audit": 400_000,
     "live": 400_000,
+    "proxy": 100_000,
     "send": 100_000,
     "fleet": 500,
 }

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rounds import Timed
+from broker import proxies
 from broker.harness import LOOPBACK, Cluster, write_properties
 from broker.jvm import OPEN_MODULES, Jvm, JvmError
 from broker.ports import free_ports
@@ -94,6 +95,13 @@ def rocketmq_servers(home: Path) -> Iterator[Cluster]:
         raise PeerMissingError(str(error).splitlines()[-1]) from error
     with servers:
         yield servers
+
+
+@contextmanager
+def proxy_of(servers: Cluster, home: Path) -> Iterator[proxies.Proxy]:
+    """Run a proxy in cluster mode with default flags before the brokers of these servers."""
+    with proxies.running(_toolchain(), servers.name_server, home, flags=()) as proxy:
+        yield proxy
 
 
 @contextmanager

@@ -17,22 +17,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import expr
 
 from mqlog_jobs import arguments
 from mqlog_jobs.amounts import several
 from mqlog_jobs.arguments import RowsPlace
 from mqlog_jobs.exit_codes import run
+from mqlog_jobs.lake.rows import arriving, check_columns, check_limits, check_loss, dated
 from mqlog_jobs.session import job_session
-from mqstore.errors import InvalidOptionError
-from pyspark_mqlog.versions import LIMITS_SINCE, SPARK
 
 CHECKPOINT_FOLDER: Final = "_checkpoint"  # In the target; readers skip names with an underscore.
 _NEEDED: Final = ("topic", "storeTimestamp")
-# Independent of the session's time zone.
-_DATE: Final = "date_add(DATE'1970-01-01', int(floor(unix_seconds(storeTimestamp) / 86400)))"
-_LIMITS: Final = ("maxoffsetspertrigger", "maxbytespertrigger")
-_ALL_PROGRESS: Final = ("spark.sql.streaming.numRecentProgressUpdates", 1_000_000)
+ALL_PROGRESS: Final = ("spark.sql.streaming.numRecentProgressUpdates", 1_000_000)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,9 +60,10 @@ def _target(text: str) -> RowsPlace:
 
 
 def _export(store: str, options: dict[str, str], place: RowsPlace, checkpoint: str | None) -> None:
-    _check(options)
+    check_limits(options, "an export")
+    check_loss(options, "an export")
     with job_session("mqlog export") as spark:
-        spark.conf.set(*_ALL_PROGRESS)
+        spark.conf.set(*ALL_PROGRESS)
         rows = _rows(spark, store, options)
         writer = rows.writeStream.format("parquet").partitionBy("topic", "date")
         writer = writer.option("path", place.where).trigger(availableNow=True)
@@ -80,32 +76,9 @@ def _export(store: str, options: dict[str, str], place: RowsPlace, checkpoint: s
 
 def _rows(spark: SparkSession, store: str, options: dict[str, str]) -> DataFrame:
     # Only the first run uses the start; options that the user gives come last and win.
-    reader = spark.readStream.format("mqlog").option("startingOffsets", "earliest")
-    reader = reader.options(**options)
-    rows = reader.load(store)
-    missing = [name for name in _NEEDED if name not in rows.columns]
-    if missing:
-        raise InvalidOptionError(
-            "columns",
-            ",".join(rows.columns),
-            f"the partitions need {' and '.join(missing)} too",
-        )
-    return rows.withColumn("date", expr(_DATE))
-
-
-def _check(options: dict[str, str]) -> None:
-    for name, value in options.items():
-        if name.lower() in _LIMITS and SPARK < LIMITS_SINCE:
-            raise InvalidOptionError(
-                name,
-                value,
-                f"Spark {'.'.join(map(str, SPARK))} ends an export after one batch, which would "
-                "be behind silently with a limit: leave it out, or use Spark 4.2 or newer",
-            )
-        if name.lower() == "failondataloss" and value.strip().lower() != "true":
-            raise InvalidOptionError(
-                name, value, "must be true: an export reports lost messages as an error"
-            )
+    rows = arriving(spark, store, options)
+    check_columns(rows, _NEEDED, "the partitions")
+    return dated(rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """What the commands of a store's history do beside the work: the loop, and what they print."""
 
-import select
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +11,7 @@ from rich.console import Console
 
 from mqlog_jobs import render
 from mqlog_jobs.amounts import moment_of, several, size
-from mqlog_jobs.interrupts import held
+from mqlog_jobs.interrupts import rounds
 from mqlog_jobs.places import option_texts
 from mqlog_jobs.render import FieldView, Row
 from mqstore.copy.check_points import PointProblem, check_points
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from mqstore.request.repositories import PointFolder, PointHead, Repository
 
 _OPTION_FLAG: Final = "-o"
+_POINT_NOTE: Final = "the point that is being made is finished; once more ends at once"
 _HISTORY: Final = (
     FieldView("number", "POINT", "number"),
     FieldView("began", "BEGAN (UTC)", "time"),
@@ -110,7 +109,7 @@ def points(
     """Make one point, or one after the other; tell whether the budget made points go."""
     backing = repository(path, options).backing
     dropped = False
-    for number, waits in enumerate(_rounds(asked)):
+    for number, waits in enumerate(rounds(asked.every_ms, asked.count, _POINT_NOTE)):
         try:
             made = guard_once(store, backing, asked.most_bytes, commit_log=commit_log, told=_warn)
         except StoreLockedError as error:
@@ -129,36 +128,6 @@ def points(
         sys.stdout.flush()
         waits()
     return dropped
-
-
-def _rounds(asked: Guarding) -> "Iterator[Waits]":
-    """Yield what waits until the next point is due, as often as points are to be made."""
-    if asked.every_ms is None:
-        yield Waits(None, 0.0)
-        return
-    with held("the point that is being made is finished; once more ends at once") as came:
-        done, due = 0, time.monotonic()
-        while not asked.count or done < asked.count:
-            due = max(due + asked.every_ms / 1000, time.monotonic())
-            done += 1
-            waits = Waits(came if done != asked.count else None, due)
-            yield waits
-            if waits.interrupted or select.select([came], [], [], 0)[0]:
-                return
-
-
-class Waits:
-    """Waits until a time, or until SIGINT came."""
-
-    def __init__(self, came: int | None, due: float) -> None:
-        self._came, self._due = came, due
-        self.interrupted = False
-
-    def __call__(self) -> None:
-        """Wait; not behind the last point."""
-        if self._came is not None:
-            rest = max(self._due - time.monotonic(), 0)
-            self.interrupted = bool(select.select([self._came], [], [], rest)[0])
 
 
 def _warn(text: str) -> None:

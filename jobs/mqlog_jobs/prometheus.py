@@ -8,6 +8,7 @@ online consumers. Those named mqlog_… have no counterpart there.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from mqstore.backlog.request import is_system_group
@@ -17,6 +18,9 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_TOPIC_PREFIX: Final = "%DLQ%"
+_ETA_ZERO: Final = "When the group has consumed what waits, if the rates stay"
+_ETA_LOSS: Final = "When the broker deletes the first message that the group has not consumed"
+_TIME_LABELS: Final = (("broker", "brokerName"), ("topic", "topic"), ("group", "group"))
 _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -78,6 +82,36 @@ def text(
             lines += [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} gauge"]
         lines += [
             f"{metric.name}{{{_pairs(labels)}}} {samples[labels]}" for labels in sorted(samples)
+        ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def times_text(rows: Iterable[BacklogRow]) -> str:
+    """Return rows of ``table=forecast`` as Prometheus text: times in seconds since 1970.
+
+    Of the queues of a group and topic on a broker, the first loss, and when the last one has caught
+    up; what is not known of one of them has no sample.
+    """
+    zero: dict[Labels, datetime | None] = {}
+    loss: dict[Labels, datetime] = {}
+    for row in rows:
+        labels = tuple((name, str(row[column])) for name, column in _TIME_LABELS)
+        at, lost = row["etaZero"], row["etaLoss"]
+        known = zero.get(labels, at) if isinstance(at, datetime) else None
+        zero[labels] = max(known, at) if known and isinstance(at, datetime) else None
+        if isinstance(lost, datetime):
+            loss[labels] = min(lost, loss.get(labels, lost))
+    lines = []
+    for name, told, found in (
+        ("mqlog_consumer_eta_zero_timestamp_seconds", _ETA_ZERO, zero),
+        ("mqlog_consumer_eta_loss_timestamp_seconds", _ETA_LOSS, loss),
+    ):
+        samples = {labels: at for labels, at in found.items() if at is not None}
+        if samples:
+            lines += [f"# HELP {name} {told}", f"# TYPE {name} gauge"]
+        lines += [
+            f"{name}{{{_pairs(labels)}}} {int(samples[labels].timestamp())}"
+            for labels in sorted(samples)
         ]
     return "".join(f"{line}\n" for line in lines)
 

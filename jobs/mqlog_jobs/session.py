@@ -37,22 +37,26 @@ LOOPBACK: Final = {
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
-def session(app: str, settings: dict[str, str] | None = None) -> SparkSession:
+def session(
+    app: str, settings: dict[str, str] | None = None, needed: dict[str, str] | None = None
+) -> SparkSession:
     """Return the session that runs, or start one; it knows the source ``mqlog``.
 
-    Under spark-submit its settings win; a session started here takes ``SETTINGS``, then
-    ``settings``, and writes only errors to standard error. Raises JavaNotFoundError when there
-    is no Java to start.
+    Under spark-submit its settings win, except over those of ``needed``; a session started here
+    takes ``SETTINGS``, then ``settings``, and writes only errors to standard error. Raises
+    JavaNotFoundError when there is no Java to start.
     """
     running = SparkSession.getActiveSession()
     if running is None:
-        running = _start(app, SETTINGS | (settings or {}))
+        running = _start(app, SETTINGS | (settings or {}), needed or {})
     pyspark_mqlog.register(running)
     return running
 
 
 @contextmanager
-def job_session(app: str, settings: dict[str, str] = QUIET) -> Iterator[SparkSession]:
+def job_session(
+    app: str, settings: dict[str, str] = QUIET, needed: dict[str, str] | None = None
+) -> Iterator[SparkSession]:
     """Yield the session of a job, and stop it afterwards unless it was active before.
 
     What Spark refuses becomes one line of the job's: pyspark's own log of it, with the stack of the
@@ -60,7 +64,7 @@ def job_session(app: str, settings: dict[str, str] = QUIET) -> Iterator[SparkSes
     """
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     was_active = SparkSession.getActiveSession() is not None
-    spark = session(app, settings)
+    spark = session(app, settings, needed)
     try:
         yield spark
     finally:
@@ -89,7 +93,7 @@ def stderr_to(log: Path) -> Iterator[None]:
         os.close(terminal)
 
 
-def _start(app: str, settings: dict[str, str]) -> SparkSession:
+def _start(app: str, settings: dict[str, str], needed: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(app)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Under spark-submit the JVM is there already.
         notice = java.prepare()
@@ -101,4 +105,6 @@ def _start(app: str, settings: dict[str, str]) -> SparkSession:
             )
         for name, value in settings.items():
             builder = builder.config(name, value)
+    for name, value in needed.items():
+        builder = builder.config(name, value)
     return builder.getOrCreate()

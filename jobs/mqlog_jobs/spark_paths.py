@@ -9,6 +9,14 @@ from pyspark.sql import SparkSession
 from mqstore.errors import InvalidOptionError, shown
 
 
+def has_path(spark: SparkSession, path: str) -> bool:
+    """Tell whether there is a file or a folder at ``path``."""
+    jvm: Any = spark._jvm
+    target = jvm.org.apache.hadoop.fs.Path(path)
+    files = target.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    return bool(files.exists(target))
+
+
 def check_writable(spark: SparkSession, option: str, path: str) -> None:
     """Raise InvalidOptionError if Spark's driver can make nothing at ``path``.
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from mqlog_jobs.amounts import count, several
+from mqlog_jobs.forecast_view import forecasts
 from mqlog_jobs.render import FieldView, Kind, Row, heading, number_of, table
 from mqlog_jobs.trace_views import latency
 from mqlog_jobs.views import (
@@ -317,4 +318,5 @@ _VIEWS: Final[dict[str, View]] = {
     "subscriptions": subscriptions,
     "brokers": brokers,
     "latency": latency,
+    "forecast": forecasts,
 }

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,9 @@ READY: Final = "rocketmq-proxy startup successfully"
 class Proxy:
     """A running proxy: the address of its remoting port, and what may happen to its process."""
 
-    def __init__(self, jvm: Jvm, address: str) -> None:
+    def __init__(self, jvm: Jvm, address: str, grpc_address: str) -> None:
         self.address = address
+        self.grpc_address = grpc_address
         self._jvm = jvm
 
     @property
@@ -54,6 +55,7 @@ def running(
     home: Path,
     port: int | None = None,
     broker: Mapping[str, str] | None = None,
+    flags: Sequence[str] = SMALL,
 ) -> Iterator[Proxy]:
     """Run a proxy for a name server; it is killed if the body left it running.
 
@@ -67,11 +69,12 @@ def running(
     for server in ("proxy", "broker", "namesrv", "tools"):
         (home / "conf" / f"logback_{server}.xml").write_text(LOGBACK)
         (home / "conf" / f"rmq.{server}.logback.xml").write_text(LOGBACK)
+    grpc_port = free_ports(0)
     settings = {
         "rocketMQClusterName": "DefaultCluster",
         "namesrvAddr": name_server,
         "remotingListenPort": port,
-        "grpcServerPort": free_ports(0),
+        "grpcServerPort": grpc_port,
         "proxyMode": "cluster" if broker is None else "local",
         "remotingAccessAddr": LOOPBACK,
         "localServeAddr": LOOPBACK,
@@ -82,7 +85,7 @@ def running(
         toolchain.java,
         "-Xms64m",
         "-Xmx512m",
-        *SMALL,
+        *flags,
         *OPEN_MODULES,
         f"-Duser.home={home}",
         "-Duser.timezone=UTC",
@@ -100,4 +103,4 @@ def running(
         command += ["-bc", str(path)]
     with Jvm(command, home, name, talks=False) as jvm:
         jvm.wait_for(READY, BOOT_SECONDS)
-        yield Proxy(jvm, f"{LOOPBACK}:{port}")
+        yield Proxy(jvm, f"{LOOPBACK}:{port}", f"{LOOPBACK}:{grpc_port}")

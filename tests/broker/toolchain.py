@@ -73,6 +73,14 @@ class Toolchain:
         own = self.room / f"pom-{version}.xml"
         return own if own.exists() else HERE / own.name
 
+    def resolved(self, pom: Path, work: Path) -> str:
+        """Return the class path of a pom, whose jars Maven brings; ``work`` is a scratch folder.
+
+        Raises ToolchainError when Maven cannot.
+        """
+        self._resolve(pom, work)
+        return (work / "classpath.txt").read_text()
+
     def _resolve(self, pom: Path, work: Path) -> None:
         goal = ("dependency:build-classpath", f"-Dmdep.outputFile={work / 'classpath.txt'}")
         options = os.environ.get("MAVEN_OPTS") or " ".join(SHORT_LIVED)

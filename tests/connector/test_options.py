@@ -128,8 +128,8 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
             "groups",
             "g",
             (
-                "is for table=backlog|groups|lagcompare|latency|offsets|retries|subscriptions|"
-                "unacknowledged|verdicts, not messages"
+                "is for table=backlog|forecast|groups|lagcompare|latency|offsets|retries|"
+                "subscriptions|unacknowledged|verdicts, not messages"
             ),
         ),
     ],

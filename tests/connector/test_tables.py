@@ -21,7 +21,7 @@ from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out
 
 DOCUMENT = (Path(__file__).parents[2] / "connector" / "TABLES.md").read_text(encoding="utf-8")
-NOW = {"asOf", "lagMs", "metricLatencyMs"}
+NOW = {"asOf", "lagMs", "metricLatencyMs", "etaZero", "etaZeroEarliest", "etaZeroLatest"}
 
 
 def read(path: Path, **options: str) -> pa.Table:

@@ -447,12 +447,12 @@ def test_why_names_the_fault_what_shows_it_and_what_to_run(run: Run, store: Make
         for minute in range(5)
         for queue in range(2)
     ]
-    offsets = {("T", "g"): {0: 5, 1: 1}, ("T", "even"): {0: 5, 1: 5}}
+    offsets = {("T", "g"): {0: 5, 1: 9}, ("T", "even"): {0: 5, 1: 5}}
     root = store(messages, Layout(commit_log_bytes=1 << 16, group_offsets=offsets)).root
     shown = run("why", root).out
-    assert "STUCK_QUEUE  T/1 of broker-1" in shown
-    assert f"mqlog cat {root} T/1@1 -n 1" in shown
+    assert "AHEAD  T/1 of broker-1" in shown
+    assert f"mqlog queues {root} -t T" in shown
     (row,) = run("why", root, "-g", "g", "-t", "T", "--json").rows
-    assert (row["verdict"], row["queueId"]) == ("STUCK_QUEUE", 1)
-    assert json.loads(str(row["numbers"]))["lag"] == 4
+    assert (row["verdict"], row["queueId"]) == ("AHEAD", 1)
+    assert json.loads(str(row["numbers"]))["beyond"] == 4
     assert run("why", root, "-g", "even").out.startswith("no verdict")

@@ -3,13 +3,17 @@
 import json
 import os
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mqstore.errors import UnknownGroupError
 from mqstore.format.names import SCHEDULE_TOPIC
+from mqstore.tables.samples import SAMPLE_SCHEMA
 from support import goldens, parts
 from support.oracle import Message, join_properties
 from support.stores import Layout, MakeStore
@@ -41,22 +45,41 @@ def store_of(store: MakeStore, messages: list[Message], **offsets: dict[int, int
     return store(messages, Layout(commit_log_bytes=1 << 20, group_offsets=committed)).root
 
 
-def test_a_queue_that_stands_beside_others_is_stuck(store: MakeStore) -> None:
+def test_a_queue_that_stood_between_two_looks_while_others_moved_is_stuck(
+    store: MakeStore, tmp_path: Path
+) -> None:
     messages = [message(minute, queue) for minute in range(10) for queue in range(3)]
     root = store_of(store, messages, g={0: 10, 1: 2, 2: 10}, even={0: 2, 1: 2, 2: 3})
-    assert words(root) == [("STUCK_QUEUE", "T", 1)]
-    (row,) = read(root)
+    # One look shows uneven queues, which are no evidence of what moves.
+    assert words(root) == []
+    earlier = {("g", 0): 4, ("g", 1): 2, ("g", 2): 10} | {("even", n): 2 for n in range(3)}
+    file = samples(tmp_path / "s.parquet", earlier)
+    assert words(root, samples=file, groups="g") == [("STUCK_QUEUE", "T", 1)]
+    (row,) = read(root, samples=file, groups="g")
     assert (row["group"], row["brokerName"], row["next"]) == (
         "g",
         "broker-1",
         "mqlog cat PLACE T/1@2 -n 1",
     )
     numbers = json.loads(row["numbers"])
-    assert (numbers["lag"], numbers["consumerOffset"], numbers["movingQueues"]) == (8, 2, 2)
-    assert numbers["laterConsumedMs"] == 7 * MINUTE
-    assert words(root, groups="even") == []
+    assert (numbers["lag"], numbers["consumerOffset"], numbers["consumed"]) == (8, 2, 0)
+    assert numbers["consumedOfOthers"] == 6
     with pytest.raises(UnknownGroupError):
         read(root, groups="gg")
+
+
+def samples(path: Path, offsets: dict[tuple[str, int], int]) -> str:
+    """A file of one sample of a minute ago, with the offsets of groups in queues of T."""
+    at = datetime.now(UTC) - timedelta(minutes=1)
+    rows = [
+        {
+            "asOf": at, "brokerName": "broker-1", "group": group, "topic": "T", "queueId": queue_id,
+            "minOffset": 0, "brokerOffset": 10, "consumerOffset": done, "lag": 10 - done,
+        }
+        for (group, queue_id), done in offsets.items()
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows, SAMPLE_SCHEMA), path)
+    return str(path)
 
 
 def test_the_queue_that_receives_most_is_hot_and_not_stuck(store: MakeStore) -> None:
@@ -126,8 +149,8 @@ def test_golden_groups_have_no_verdict(version: str, request: pytest.FixtureRequ
     assert words(root) == []
 
 
-def test_a_store_s_files_and_the_broker_s_setting_say_when_messages_will_be_deleted(
-    store: MakeStore,
+def test_what_the_broker_will_delete_within_a_day_is_told_by_its_files_and_its_settings(
+    store: MakeStore, tmp_path: Path
 ) -> None:
     messages = [message(n, body=bytes(900)) for n in range(8)]
     committed = {("T", "g"): {0: 1}, ("T", "last"): {0: 7}}
@@ -136,10 +159,14 @@ def test_a_store_s_files_and_the_broker_s_setting_say_when_messages_will_be_dele
     now = time.time()
     for file in files:
         os.utime(file, (now, now - 5 * 3600))
+    conf = tmp_path / "broker.conf"
+    hours = ";".join(f"{hour:02}" for hour in range(24))
+    conf.write_text(f"deleteWhen={hours}\ncleanFileForciblyEnable=false\n")
+    options = {"brokerConf": str(conf)}
     assert words(root) == []  # A store does not say how long its broker keeps files.
-    assert words(root, fileReservedTime="72h") == []
+    assert words(root, **options) == []
     # The last file is never deleted.
-    assert words(root, fileReservedTime="6h") == [("EXPIRING", "T", 0)]
-    (row,) = read(root, fileReservedTime="6h")
+    assert words(root, **options, fileReservedTime="6h") == [("EXPIRING", "T", 0)]
+    (row,) = read(root, **options, fileReservedTime="6h")
     assert row["group"] == "g"
-    assert abs(json.loads(row["numbers"])["deletedFromMs"] / 1000 - (now + 3600)) < 1
+    assert abs(json.loads(row["numbers"])["etaLossMs"] / 1000 - (now + 3600)) < 1

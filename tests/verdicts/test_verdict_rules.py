@@ -11,6 +11,7 @@ from mqstore.backlog.schema import AHEAD, SQL92
 from mqstore.files.config.broker_config import FilterExpression
 from mqstore.read.broker_state import GroupMember
 from mqstore.verdicts.facts import GroupFacts, Look, QueueFacts, Retried, TopicFacts, Verdict
+from mqstore.verdicts.loss import Loss
 from mqstore.verdicts.rules import RULES, WAITING_MS, verdicts
 
 NOW = 1_800_000_000_000
@@ -85,9 +86,9 @@ FAULTS: dict[str, tuple[GroupFacts, dict[str, int]]] = {
         {"lag": 400, "lagMatching": 0, "waitsMs": 600_000},
     ),
     "STUCK_QUEUE": (
-        group(behind(), queue(1)),
-        {"lag": 400, "consumerOffset": 600, "waitsMs": 600_000, "laterConsumedMs": 599_900,
-         "movingQueues": 1},
+        group(look(0, 50, behind()), look(200, 200, queue(1))),
+        {"lag": 400, "consumerOffset": 600, "waitsMs": 600_000, "consumed": 0,
+         "consumedOfOthers": 200},
     ),
     "HOT_QUEUE": (
         group(behind(received=900), queue(1, received=50), queue(2, received=50)),
@@ -152,8 +153,8 @@ def test_the_evidence_of_each_verdict() -> None:
         "which waits for 10 min",
         "NO_MEMBERS": "405 messages wait, and no consumer of the group is connected to b",
         "FILTER_ONLY": "400 messages lie behind the offset, and none passes the expression A || B",
-        "STUCK_QUEUE": "the message at 600 waits since 2027-01-15 07:50:00Z with 400 in all, while "
-        "queue 1 of b has consumed what was stored 9 min later",
+        "STUCK_QUEUE": "the offset stands at 600 for 10 s, with 400 messages behind it, while 200 "
+        "messages of other queues were consumed",
         "HOT_QUEUE": "it received 900 of the 1,000 messages of the last 10 min, as one of 3 "
         "queues, and 400 of the 400 waiting ones are in it",
         "SLOW_CONSUMER": "in 10 s 400 messages were stored and 200 consumed; 800 wait, the first "
@@ -196,8 +197,9 @@ def test_a_group_that_works_has_no_verdict_whatever_its_load(
 def test_what_is_not_known_is_no_evidence() -> None:
     unknown = {"waiting_since_ms": None, "last_consumed_ms": None}
     assert verdicts(group(behind(**unknown), queue(1, last_consumed_ms=None))) == []
-    # Of one look a queue that stands beside others that stand is not known to be stuck.
+    # Of one look a queue is not known to stand, though others have consumed all.
     assert verdicts(group(behind(), behind(1))) == []
+    assert verdicts(group(behind(), queue(1))) == []
     assert verdicts(group(behind(matching=0, subscription="*"))) == []
 
 
@@ -267,17 +269,23 @@ def test_a_member_that_does_not_subscribe_to_a_topic_of_others_is_told() -> None
     assert words == [("INCONSISTENT_SUBSCRIPTION", "T"), ("INCONSISTENT_SUBSCRIPTION", "U")]
 
 
-def test_retention_that_will_delete_what_waits_within_a_day_is_told() -> None:
-    soon = behind(deleted_from_ms=NOW + 3 * 60 * MINUTE)
+def lost(at_ms: int, by: str = "TIME") -> Loss:
+    return Loss(at_ms, at_ms - 5, at_ms + 5, by)
+
+
+def test_a_message_that_the_broker_will_delete_within_a_day_is_told() -> None:
+    soon = behind(loss=lost(NOW + 3 * 60 * MINUTE))
     found = only(group(soon))
     assert (found.word, found.queue_id) == ("EXPIRING", 0)
     assert found.evidence == (
-        "retention may delete the message at 600 from 2027-01-15 11:00:00Z on, in 3 h; 400 "
-        "messages wait, the first for 10 min"
+        "the broker will delete the message at 600 about 2027-01-15 11:00:00Z, in 3 h, as its file "
+        "will have expired; 400 messages wait, the first for 10 min"
     )
     assert found.numbers["leftMs"] == 3 * 60 * MINUTE
-    assert only(group(replace(soon, deleted_from_ms=NOW - 1))).numbers["leftMs"] == 0
-    assert verdicts(group(replace(soon, deleted_from_ms=NOW + 24 * 60 * MINUTE))) == []
+    full = only(group(replace(soon, loss=lost(NOW + MINUTE, "DISK"))))
+    assert "as the disk will be full; 400" in full.evidence
+    assert only(group(replace(soon, loss=lost(NOW - 1)))).numbers["leftMs"] == 0
+    assert verdicts(group(replace(soon, loss=lost(NOW + 24 * 60 * MINUTE)))) == []
     # What nobody waits for may go, and what has just come is not late.
     assert verdicts(group(replace(soon, matching=0))) == []
-    assert verdicts(group(behind(wait=100, deleted_from_ms=NOW))) == []
+    assert verdicts(group(behind(wait=100, loss=lost(NOW)))) == []

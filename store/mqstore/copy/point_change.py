@@ -17,7 +17,6 @@ from mqstore.files.points.repository import (
     MOST_POINTS,
     OBJECT_FOLDERS,
     POINTS,
-    REPOSITORY_MARK,
     UNFINISHED,
     Repository,
     is_begun,
@@ -25,6 +24,7 @@ from mqstore.files.points.repository import (
     object_path,
     point_path,
 )
+from mqstore.format.names import REPOSITORY_MARK
 
 _LOG: Final = logging.getLogger(__name__)
 

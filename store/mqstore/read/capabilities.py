@@ -3,13 +3,14 @@
 A reader asks for a capability; a place that lacks it is refused by name here, and nowhere else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.format.arrays import TopicQueue
 from mqstore.read.broker_state import GroupMember
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
+from mqstore.read.retention import LogState, RetentionPolicy
 from mqstore.read.source import BoundsSource, Snapshot
 
 COMMIT_GROUP: Final = "commitGroup"
@@ -119,18 +120,30 @@ class ShowsMembers(Protocol):
 class DeletesFiles(Protocol):
     """A BoundsSource that can tell when its broker deletes messages. Not every one can."""
 
-    def kept_ms(self) -> int | None:
-        """Return how long the broker keeps a file after its last message; None: not known."""
+    def retention_policy(self) -> RetentionPolicy | None:
+        """Return the broker's settings of retention; None: not known."""
+
+    def log_state(self) -> LogState | None:
+        """Return the CommitLog's files and their disk; None: not known."""
+
+    def file_written_ms(self, physical_offset: int) -> int | None:
+        """Return when the file with that byte was last written (epoch ms); None: not known."""
+
+
+@runtime_checkable
+class ComesAndGoes(Protocol):
+    """A BoundsSource whose broker a look may leave out. Not every one can be."""
 
     @property
-    def has_files(self) -> bool:
-        """Whether the files themselves can be looked at."""
+    def away(self) -> StoreError | None:
+        """Why the last look left the broker out; None: it did not."""
 
-    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
-        """Return when the CommitLog file with a message was last written (epoch ms).
 
-        None if that is not known, and for the last file, which a broker never deletes.
-        """
+def check_here(sources: Sequence[BoundsSource]) -> None:
+    """Raise the error of a broker that the last look left out."""
+    for source in sources:
+        if isinstance(source, ComesAndGoes) and source.away is not None:
+            raise source.away
 
 
 class BrokerFinder(Protocol):
@@ -138,6 +151,18 @@ class BrokerFinder(Protocol):
 
     def brokers(self) -> Sequence[str]:
         """Return the names of the brokers that are there now."""
+
+    def look(
+        self,
+        brokers: Sequence[str],
+        topics: Callable[[str], bool] | None = None,
+        groups: Callable[[str], object] | None = None,
+    ) -> None:
+        """Ask all those brokers at once what is then asked of each, for some seconds.
+
+        What queues of those ``topics`` hold, and who consumes as those ``groups``; None: of none.
+        A broker that does not answer is as if it had nothing, with a warning, unless all are so.
+        """
 
     def source(self, broker_name: str) -> "FoundBounds":
         """Return that broker, there or not."""

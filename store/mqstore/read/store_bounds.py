@@ -4,10 +4,8 @@ Reference: DefaultMessageStore#getOffsetInQueueByTime, ConsumeQueue#getOffsetInQ
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 
 import numpy as np
 
@@ -19,8 +17,10 @@ from mqstore.files.store import Store
 from mqstore.format.arrays import TopicQueue
 from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.capabilities import COMMIT_GROUP
+from mqstore.read.log_files import file_written_ms, log_state
 from mqstore.read.lookup import narrow
 from mqstore.read.queues import QueueBounds, QueueFilter
+from mqstore.read.retention import LogState, RetentionPolicy
 from mqstore.read.snapshot import configured, name_of, take_snapshot
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_records import StoreRecords
@@ -85,24 +85,16 @@ class StoreBounds:
         """Return the root and the CommitLog's bounds."""
         return BrokerFacts(self.origin.root, None, snapshot.low, snapshot.high)
 
-    def kept_ms(self) -> int | None:
-        """Return None: fileReservedTime is a broker's setting, and not in its store."""
+    def retention_policy(self) -> RetentionPolicy | None:
+        """Return None: a broker's settings are not in its store."""
 
-    @property
-    def has_files(self) -> bool:
-        """True."""
-        return True
+    def log_state(self) -> LogState | None:
+        """Return what the file system says of the files; None where there is none."""
+        return log_state(self.store)
 
-    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
+    def file_written_ms(self, physical_offset: int) -> int | None:
         """Return what the file system says of the file."""
-        with closing(self.origin.records()) as source:
-            units = source.at(queue, [queue_offset])
-            if units is None or not len(units.physical_offsets):
-                return None
-        file = self.store.log.files.find(int(units.physical_offsets[0]))
-        if file is None or file.end >= self.store.log.high:
-            return None
-        return Path(file.name).stat().st_mtime_ns // 1_000_000
+        return file_written_ms(self.store, physical_offset)
 
     def timers_delivered_ms(self) -> int:
         """Return what config/timercheck says."""

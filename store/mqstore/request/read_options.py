@@ -16,8 +16,9 @@ from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.read.admission import Admission
-from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
+from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.plan import MAX_PARTITION_BYTES
+from mqstore.read.retention import RetentionPolicy, policy_of_file
 from mqstore.read.settings import ScanOptions
 from mqstore.request.places import Places
 from mqstore.tables.catalog import CATALOG
@@ -26,7 +27,7 @@ MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
 _OF_TABLES: Final = frozenset({
     "groups", "subscriptions", "lagMode", "byTag", "traceTopic", "interval", "byQueue",
-    "lookAgain", "fileReservedTime",
+    "lookAgain", "fileReservedTime", "brokerConf", "samples",
 })  # fmt: skip
 """The options that a read of messages does not take."""
 MAX_PARTITIONS: Final = 100_000
@@ -166,6 +167,8 @@ class ReadOptions(ScanOptions):
     interval_ms: int | None = option("interval", _interval)
     look_again_ms: int | None = option("lookAgain", grammar.milliseconds)
     kept_ms: int | None = option("fileReservedTime", grammar.duration)
+    retention: RetentionPolicy | None = option("brokerConf", policy_of_file)
+    samples: str | None = option("samples", store_paths.absolute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,17 +196,11 @@ READ_OPTIONS: Final = {
 STREAM_OPTIONS: Final = options_of(StreamOptions)
 
 
+def takes(table: str, option: str) -> bool:
+    """Tell whether a value of the option ``table`` takes an option, by its name."""
+    return option not in _OF_TABLES if table == MESSAGES else CATALOG[table].takes(option)
+
+
 def takers(option: str) -> list[str]:
     """Return the values of the option ``table`` that take an option, ``messages`` first."""
-    of_messages = [] if option in _OF_TABLES else [MESSAGES]
-    return of_messages + [table.name for table in CATALOG.values() if table.takes(option)]
-
-
-def _undeclared() -> set[str]:
-    return set().union(*(t.options for t in CATALOG.values())) - {
-        declared.name for declared in READ_OPTIONS.values()
-    }
-
-
-if _undeclared():
-    raise ValueError(f"tables take options that no read has: {sorted(_undeclared())}")
+    return [table for table in TABLES if takes(table, option)]

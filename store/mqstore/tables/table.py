@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from mqstore.backlog.plan import check_groups
 from mqstore.backlog.request import group_test
+from mqstore.read.retention import RetentionPolicy
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 from mqstore.tables.choice import RowChoice, StoreRoot, Window, store_roots
@@ -24,6 +25,8 @@ BY_TOPIC: Final = frozenset({"subscribe", "subscribePattern", "includeSystemTopi
 BY_QUEUE: Final = BY_TOPIC | {"assign"}
 BY_TIME: Final = frozenset({"startingTimestamp", "endingTimestamp"})
 BY_GROUP: Final = frozenset({"groups"})
+LOOKS: Final = frozenset({"lookAgain", "samples", "fileReservedTime", "brokerConf"})
+"""The options of tables that compare with earlier looks, or foresee what retention deletes."""
 FROM_LOG: Final = frozenset({"queues", "cacheDir"})
 """The options of tables that can be read by the CommitLog alone."""
 BY_RANGE: Final = BY_TIME | {
@@ -71,6 +74,10 @@ class TableRequest:
     interval_ms: int | None = None
     look_again_ms: int | None = None
     kept_ms: int | None = None
+    columns: tuple[str, ...] = ()
+    """The columns that the read wants; empty: all."""
+    retention: RetentionPolicy | None = None
+    samples: str | None = None
 
     def choice(self, *, consumed: bool = False) -> RowChoice | None:
         """Return the rows that the topic options choose by name; None for all rows.

@@ -7,24 +7,24 @@ letters; ScheduleMessageService for retries that wait for their time.
 """
 
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from threading import Event
-from typing import Final, TypeAlias
+from typing import Final
 
 from mqstore.backlog import BacklogItem
 from mqstore.backlog.standing import Standing
 from mqstore.errors import StoreError
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from mqstore.read.broker_state import GroupMember
-from mqstore.read.capabilities import DeletesFiles, ShowsMembers
+from mqstore.read.capabilities import ShowsMembers
 from mqstore.read.heads import NO_TIMESTAMP
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import BoundsSource, Origin, QueueSlice, Snapshot
+from mqstore.tables.looks import PastLook, QueueOfBroker
 from mqstore.tables.retry_owners import is_source, owner_of
 from mqstore.tables.table import TableRequest
+from mqstore.verdicts.facts import Look
 from mqstore.verdicts.rules import RECENT_MS
 
 _LOG: Final = logging.getLogger(__name__)
@@ -36,8 +36,6 @@ _MOST_RETRIED: Final = 500
 _MOST_ASKED: Final = 256
 """Members of groups that are asked for what they subscribe to: each answers by itself."""
 _FIRST_RETRY_LEVEL: Final = 3
-QueueOfBroker: TypeAlias = tuple[str, str, int]
-"""A broker's name, a topic and a queueId."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +45,6 @@ class BesideGroups:
     retried: tuple[QueueSlice, ...] = ()
     dead: tuple[QueueSlice, ...] = ()
     group_of: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How long brokers keep a file after its last message, and when files were last written.
-
-    ``modified_ms`` (epoch) is by group and queue: of the file with the first unconsumed message. Of
-    brokers not ``with_files`` that message's own time is the least that it can be.
-    """
-
-    kept_ms: Mapping[str, int]
-    modified_ms: Mapping[tuple[str, QueueOfBroker], int]
-    with_files: frozenset[str]
-
-    def deleted_from_ms(self, group: str, place: QueueOfBroker, since: int | None) -> int | None:
-        """Return from when on the broker may delete the message; None if that is not known."""
-        kept_ms = self.kept_ms.get(place[0])
-        least_ms = None if place[0] in self.with_files else since
-        written_ms = self.modified_ms.get((group, place), least_ms)
-        return None if kept_ms is None or written_ms is None else written_ms + kept_ms
 
 
 def stored_ms(origin: Origin, queue: QueueOfBroker, queue_offset: int) -> int | None:
@@ -82,43 +60,6 @@ def stored_ms(origin: Origin, queue: QueueOfBroker, queue_offset: int) -> int | 
         _LOG.info("the time of a message is not known: %s", error)
         return None
     return None if found_ms == NO_TIMESTAMP else found_ms
-
-
-def retention_of(
-    pairs: Sequence[tuple[BoundsSource, Snapshot]],
-    items: Sequence[BacklogItem],
-    given_ms: int | None,
-) -> Retention:
-    """Return what is known of retention; ``given_ms`` is the option, for what brokers do not say.
-
-    Files are looked at for the first _MOST_RECEIVING queues in which a group lags.
-    """
-    kept_ms: dict[str, int] = {}
-    modified_ms: dict[tuple[str, QueueOfBroker], int] = {}
-    with_files: set[str] = set()
-    starts = Standing.of(items).start.tolist() if items else []
-    behind = [(item, at) for item, at in zip(items, starts, strict=True) if at < item.high]
-    for source, held in pairs if behind else ():
-        name = held.broker_name
-        if not isinstance(source, DeletesFiles):
-            continue
-        try:
-            kept = given_ms if given_ms is not None else source.kept_ms()
-            if kept is None:
-                continue
-            kept_ms[name] = kept
-            if not source.has_files:
-                continue
-            with_files.add(name)
-            for item, start in behind[:_MOST_RECEIVING]:
-                if item.broker_name == name:
-                    at_ms = source.modified_ms((item.topic, item.queue_id), start)
-                    if at_ms is not None:
-                        place = name, item.topic, item.queue_id
-                        modified_ms[item.group, place] = at_ms
-        except (StoreError, OSError) as error:
-            _LOG.info("the retention of %s is not known: %s", name, error)
-    return Retention(kept_ms, modified_ms, frozenset(with_files))
 
 
 def members_of(
@@ -144,29 +85,15 @@ def members_of(
     return {group: members for group, members in found.items() if members}
 
 
-_Offsets: TypeAlias = Mapping[tuple[str, str], Mapping[int, int]]
-_Ends: TypeAlias = dict[tuple[str, int], tuple[int, int]]
-
-
-def first_look(request: TableRequest) -> dict[str, tuple[_Offsets, _Ends]]:
-    """Return the offsets of groups and the ends of queues by broker, and wait for ``lookAgain``.
-
-    Nothing without that option. An end has the ms until the second look beside it.
-    """
-    if request.look_again_ms is None:
-        return {}
-    start = time.monotonic()
-    snapshots = request.stores.held_of(lambda _: True)
-    found = [
-        (held.broker_name, source.config.consumer_offsets(), held.queues)
-        for source, held in zip(request.stores.sources, snapshots, strict=True)
-    ]
-    Event().wait(request.look_again_ms / 1000)
-    ms = round((time.monotonic() - start) * 1000)
-    return {
-        name: (committed, {(q.topic, q.queue_id): (q.high, ms) for q in queues})
-        for name, committed, queues in found
-    }
+def look_of(
+    looks: Sequence[PastLook], group: str, queue: QueueOfBroker, as_of_ms: int
+) -> Look | None:
+    """Return a queue at the oldest look of the last RECENT_MS that has it; None without one."""
+    for look in looks:
+        ms_ago = as_of_ms - look.at_ms
+        if 0 < ms_ago <= RECENT_MS and queue in look.ends:
+            return Look(look.committed.get((group, queue)), look.ends[queue], ms_ago)
+    return None
 
 
 def received_by(

@@ -21,16 +21,15 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Origin
 from mqstore.tables.backlogs import planned_items
 from mqstore.tables.columns import Columns, TableRow, batches, schema, text
-from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
+from mqstore.tables.looks import QueueOfBroker, earlier_looks, log_states
+from mqstore.tables.retained import Retained, retained
+from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, LOOKS, Table, TableRequest
 from mqstore.tables.verdict_facts import (
     BesideGroups,
-    QueueOfBroker,
-    Retention,
     asides_of,
-    first_look,
+    look_of,
     members_of,
     received_by,
-    retention_of,
     stored_ms,
 )
 from mqstore.verdicts.facts import GroupFacts, Look, QueueFacts, Retried, TopicFacts, Verdict
@@ -60,7 +59,7 @@ class VerdictsPart:
     received: Mapping[QueueOfBroker, int]
     aside: BesideGroups
     members: Mapping[str, tuple[GroupMember, ...]]
-    retention: Retention
+    retention: Retained
 
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the verdicts, group by group, the most telling ones first."""
@@ -110,8 +109,8 @@ class VerdictsPart:
         since = _epoch_ms(row["firstUnconsumedStoreTimestamp"])
         if facts.lag and (facts.matching < facts.lag or since is None):
             since = stored_ms(origins[place], place, facts.start)
-        deleted_from_ms = self.retention.deleted_from_ms(row["group"], place, since)
-        return replace(facts, waiting_since_ms=since, deleted_from_ms=deleted_from_ms)
+        loss = self.retention.loss(row["group"], place, since, self.as_of_ms)
+        return replace(facts, waiting_since_ms=since, loss=loss)
 
     def _retried(self) -> dict[str, list[Retried]]:
         """Return the messages of each group that will be delivered again."""
@@ -163,30 +162,28 @@ def _row(verdict: Verdict) -> TableRow:
 
 
 def _planned(request: TableRequest) -> list[VerdictsPart]:
-    first = first_look(request)
+    past = earlier_looks(request)
     snapshots = request.stores.held_of(lambda _: True)
     items, asked, as_of_ms = planned_items(request, snapshots)
     looks = {}
     for item in items:
-        committed, ends = first.get(item.broker_name, ({}, {}))
-        end = ends.get((item.topic, item.queue_id))
-        if end is not None:
-            place = item.broker_name, item.topic, item.queue_id
-            consumer_offset = committed.get((item.topic, item.group), {}).get(item.queue_id)
-            looks[item.group, place] = Look(consumer_offset, *end)
+        place = item.broker_name, item.topic, item.queue_id
+        found = look_of(past, item.group, place, as_of_ms)
+        if found is not None:
+            looks[item.group, place] = found
     pairs = list(zip(request.stores.sources, snapshots, strict=True))
     aside = asides_of(pairs, request, {item.group for item in items})
     received = received_by(pairs, items)
     members = members_of(pairs, items)
     packed = PackedItems.of(items)
-    retention = retention_of(pairs, items, request.kept_ms)
-    return [VerdictsPart(packed, asked, as_of_ms, looks, received, aside, members, retention)]
+    kept = retained(pairs, items, request, log_states(pairs), past, as_of_ms)
+    return [VerdictsPart(packed, asked, as_of_ms, looks, received, aside, members, kept)]
 
 
 VERDICTS: Final = Table(
     "verdicts",
     COLUMNS,
     _planned,
-    options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lookAgain", "fileReservedTime"},
+    options=BY_QUEUE | BY_GROUP | FROM_LOG | LOOKS | {"subscriptions"},
     owner="group",
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from mqstore.backlog.schema import AHEAD, SQL92, TOPIC_GONE
 from mqstore.read.broker_state import GroupMember
+from mqstore.verdicts.loss import Loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class QueueFacts:
     ``lag`` counts messages held and not consumed, ``matching`` those of them that the group takes.
     ``waiting_since_ms`` is when the first message of ``lag`` was stored, ``last_consumed_ms`` when
     the one before the group's offset was (epoch). ``received`` are the messages of the last
-    RECENT_MS; ``before`` is an earlier look. ``deleted_from_ms`` is when retention may delete the
-    first message of ``lag``: with its file, from then on (epoch).
+    RECENT_MS; ``before`` is an earlier look. ``loss`` is when the broker will delete the first
+    message of ``lag``, with its file.
     """
 
     broker_name: str
@@ -43,7 +44,7 @@ class QueueFacts:
     last_consumed_ms: int | None = None
     received: int | None = None
     before: Look | None = None
-    deleted_from_ms: int | None = None
+    loss: Loss | None = None
 
     @property
     def start(self) -> int:

@@ -13,6 +13,7 @@ from mqstore.errors import shown
 from mqstore.files.config.broker_config import FilterExpression
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.verdicts.facts import GroupFacts, QueueFacts, TopicFacts, Verdict
+from mqstore.verdicts.loss import LOST_BY_DISK
 from mqstore.verdicts.wording import moment, names_of, queue_names, span, word
 
 WAITING_MS: Final = 60_000
@@ -161,7 +162,7 @@ def filter_only(group: GroupFacts) -> Iterator[Verdict]:
 
 
 def stuck_queue(group: GroupFacts) -> Iterator[Verdict]:
-    """STUCK_QUEUE: a queue stands while others of the group move."""
+    """STUCK_QUEUE: between two looks a queue stood while others of the group moved."""
     paused = {
         (verdict.topic, verdict.broker_name, verdict.queue_id) for verdict in paused_by_order(group)
     }
@@ -174,7 +175,7 @@ def stuck_queue(group: GroupFacts) -> Iterator[Verdict]:
         others = [other for other in topic.queues if other is not queue]
         if waits_ms < WAITING_MS or not others:
             continue
-        told = _stands(topic, queue, others)
+        told = _stands(queue, others)
         if told is not None:
             evidence, numbers = told
             numbers |= {"lag": queue.lag, "consumerOffset": queue.start, "waitsMs": waits_ms}
@@ -183,38 +184,20 @@ def stuck_queue(group: GroupFacts) -> Iterator[Verdict]:
             yield _of_queue("STUCK_QUEUE", topic, queue, (evidence, numbers, command))
 
 
-def _stands(
-    topic: TopicFacts, queue: QueueFacts, others: Sequence[QueueFacts]
-) -> tuple[str, dict[str, int]] | None:
-    moved = queue.consumed_since
-    if moved is not None and queue.before is not None:
-        # An offset that was set back meanwhile was not consumed.
-        of_others = sum(max(other.consumed_since or 0, 0) for other in others)
-        if moved or not of_others:
-            return None
-        evidence = (
-            f"the offset stands at {queue.start:,} for {span(queue.before.ms_ago)}, with "
-            f"{queue.lag:,} messages behind it, while {of_others:,} messages of other queues were "
-            "consumed"
-        )
-        return evidence, {"consumed": 0, "consumedOfOthers": of_others}
-    since = queue.waiting_since_ms
-    if since is None or _is_hot(topic, queue):
+def _stands(queue: QueueFacts, others: Sequence[QueueFacts]) -> tuple[str, dict[str, int]] | None:
+    """Return what shows that a queue stands and others do not: one look never does."""
+    if queue.consumed_since != 0 or queue.before is None:
         return None
-    later = [
-        (other.last_consumed_ms - since, other)
-        for other in others
-        if other.last_consumed_ms is not None and other.last_consumed_ms - since >= WAITING_MS
-    ]
-    if not later:
+    # An offset that was set back meanwhile was not consumed.
+    of_others = sum(max(other.consumed_since or 0, 0) for other in others)
+    if not of_others:
         return None
-    ms, other = max(later, key=lambda one: one[0])
     evidence = (
-        f"the message at {queue.start:,} waits since {moment(since)} with {queue.lag:,} in all, "
-        f"while queue {other.queue_id} of {shown(other.broker_name)} has consumed what was stored "
-        f"{span(ms)} later"
+        f"the offset stands at {queue.start:,} for {span(queue.before.ms_ago)}, with "
+        f"{queue.lag:,} messages behind it, while {of_others:,} messages of other queues were "
+        "consumed"
     )
-    return evidence, {"laterConsumedMs": ms, "movingQueues": len(later)}
+    return evidence, {"consumed": 0, "consumedOfOthers": of_others}
 
 
 def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
@@ -307,18 +290,20 @@ def _lost(queue: QueueFacts) -> tuple[str, dict[str, int]]:
 
 
 def _soon_lost(topic: TopicFacts, queue: QueueFacts) -> tuple[str, dict[str, int]] | None:
-    at_ms = queue.deleted_from_ms
-    if at_ms is None or not queue.matching or topic.waits_ms(queue) < WAITING_MS:
+    loss = queue.loss
+    if loss is None or not queue.matching or topic.waits_ms(queue) < WAITING_MS:
         return None
-    left_ms = max(0, at_ms - topic.as_of_ms)
+    left_ms = max(0, loss.at_ms - topic.as_of_ms)
     if left_ms >= SOON_MS:
         return None
+    why = "the disk will be full" if loss.by == LOST_BY_DISK else "its file will have expired"
     evidence = (
-        f"retention may delete the message at {queue.start:,} from {moment(at_ms)} on, in "
-        f"{span(left_ms)}; {queue.lag:,} messages wait, the first for "
+        f"the broker will delete the message at {queue.start:,} about {moment(loss.at_ms)}, in "
+        f"{span(left_ms)}, as {why}; {queue.lag:,} messages wait, the first for "
         f"{span(topic.waits_ms(queue))}"
     )
-    return evidence, {"deletedFromMs": at_ms, "leftMs": left_ms, "lag": queue.lag}
+    numbers = {"etaLossMs": loss.at_ms, "etaLossEarliestMs": loss.earliest_ms, "leftMs": left_ms}
+    return evidence, numbers | {"lag": queue.lag}
 
 
 def poison(group: GroupFacts) -> Iterator[Verdict]:

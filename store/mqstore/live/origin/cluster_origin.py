@@ -19,18 +19,21 @@ from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import lookup
 from mqstore.live.origin.bounds import LiveBounds, first_at, weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.origin.fleet_look import FleetLook, GroupTest
 from mqstore.live.origin.group_publish import GroupPublisher
 from mqstore.live.origin.members import members
 from mqstore.live.origin.proxy_state import NamedTopics, ProxyState, topics_of_groups
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
-from mqstore.live.origin.state import ClusterState
+from mqstore.live.origin.state import AwayState, ClusterState
 from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.log_state import log_state, retention_settings
 from mqstore.live.remoting.settings import ClusterSettings
-from mqstore.live.remoting.topics import broker_infos, file_reserved_hours
+from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.broker_state import BrokerFacts, GroupMember
 from mqstore.read.queues import QueueBounds, QueueFilter
+from mqstore.read.retention import LogState, RetentionPolicy
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
@@ -38,7 +41,6 @@ _NO_GROUPS: Final = (
     "{address} is a RocketMQ proxy, which lists no groups: give names, no regex, or ask the name "
     "servers, rocketmq://HOST:9876"
 )
-_HOUR_MS: Final = 3_600_000
 _NO_LISTS: Final = (
     "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
     "(rocketmq://{address}/TOPIC, or subscribe), or ask the name servers, rocketmq://HOST:9876"
@@ -96,6 +98,20 @@ class ClusterBrokers:
         self._told = NamedTopics(self._named, frozenset(groups or ()), with_state)
         self._lacks_groups = groups is not None and not groups
         self._cluster = Cluster(settings)
+        self._fleet = FleetLook(self._cluster)
+
+    def look(
+        self,
+        brokers: Sequence[str],
+        topics: Callable[[str], bool] | None = None,
+        groups: GroupTest | None = None,
+    ) -> None:
+        """Look at all those brokers at once, for what is then asked of each; see FleetLook#take.
+
+        Behind a proxy nothing is looked at ahead.
+        """
+        if not self._cluster.is_proxy:
+            self._fleet.take(brokers, topics, groups)
 
     def close(self) -> None:
         """Close the connections."""
@@ -126,25 +142,38 @@ class ClusterBrokers:
         """Return that broker, registered or not; sources of one finder share connections."""
         settings = self._cluster.settings  # They say what the servers turned out to be.
         origin = ClusterOrigin(settings, broker_name, self._named, self._told)
-        return ClusterBounds(origin, self._cluster)
+        return ClusterBounds(origin, self._cluster, self._fleet)
 
 
 class ClusterBounds:
     """A BoundsSource over one broker. Raises as Cluster, all along."""
 
-    def __init__(self, origin: ClusterOrigin, cluster: Cluster) -> None:
+    def __init__(
+        self, origin: ClusterOrigin, cluster: Cluster, fleet: FleetLook | None = None
+    ) -> None:
+        """``fleet``: what the last look at the whole cluster found."""
+        self._fleet = fleet
         self.origin = origin
         self.broker_name = origin.broker
         self._cluster = cluster
-        self._queues = BrokerQueues(cluster, origin.broker, origin.named, origin.told)
+        self._queues = BrokerQueues(cluster, origin.broker, origin.named, origin.told, fleet)
         self._group: GroupPublisher | None = None
 
+    @property
+    def away(self) -> StoreError | None:
+        """Why the last look at the cluster left the broker out; None: it did not."""
+        return None if self._fleet is None else self._fleet.away.get(self.broker_name)
+
+    @property
+    def config(self) -> ClusterState | AwayState:
+        """What the broker tells beside messages: nothing while it is ``away``."""
+        return self._state if self.away is None else AwayState()
+
     @cached_property
-    def config(self) -> ClusterState:
-        """What the broker tells beside messages."""
+    def _state(self) -> ClusterState:
         if self._cluster.is_proxy:
             return ProxyState(self.broker_name, self._cluster, self.origin.told)
-        return ClusterState(self.broker_name, self._cluster)
+        return ClusterState(self.broker_name, self._cluster, self._fleet)
 
     def close(self) -> None:
         """Close the connections."""
@@ -163,6 +192,8 @@ class ClusterBounds:
     def broker(self, snapshot: Snapshot) -> BrokerFacts:
         """Return what the master tells of itself."""
         del snapshot
+        if self.away is not None:
+            return BrokerFacts(self.broker_name, None, 0, 0, self.away)
         (info,) = broker_infos(self._cluster, [self.broker_name])
         return BrokerFacts(info.address, info.version or None, info.low, info.high)
 
@@ -170,22 +201,20 @@ class ClusterBounds:
         """Ask each member of a group that is connected to the broker."""
         return members(self._cluster, self.origin.broker, group)
 
-    def kept_ms(self) -> int | None:
-        """Return the broker's fileReservedTime; None through a proxy, which does not tell it."""
+    def retention_policy(self) -> RetentionPolicy | None:
+        """Return the broker's settings; None through a proxy, which does not tell them."""
         if self._cluster.is_proxy:
             return None
-        hours = file_reserved_hours(self._cluster, self.broker_name)
-        return None if hours is None else hours * _HOUR_MS
+        return RetentionPolicy.of(retention_settings(self._cluster, self.broker_name))
 
-    def modified_ms(self, queue: TopicQueue, queue_offset: int) -> int | None:
+    def log_state(self) -> LogState | None:
+        """Return what the broker tells of its CommitLog; None through a proxy."""
+        return None if self._cluster.is_proxy else log_state(self._cluster, self.broker_name)
+
+    def file_written_ms(self, physical_offset: int) -> int | None:
         """Return None: a broker tells nothing of its files."""
-        del queue, queue_offset
+        del physical_offset
         return None
-
-    @property
-    def has_files(self) -> bool:
-        """False."""
-        return False
 
     def timers_delivered_ms(self) -> int:
         """Return how far the broker delivered timers; 0 before 5.0."""
@@ -200,6 +229,8 @@ class ClusterBounds:
         """
         del strict
         taken_ms = time.time_ns() // 1_000_000
+        if self.away is not None:
+            return self._snapshot([], taken_ms)
         return self._snapshot(self._queues.bounds(self._queues.routes(topics)), taken_ms)
 
     def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:

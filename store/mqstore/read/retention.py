@@ -1,0 +1,123 @@
+"""What a place tells about the deletion of its CommitLog's files: settings, files, the disk.
+
+Reference: MessageStoreConfig; DefaultMessageStore.CleanCommitLogService#isTimeToDelete,
+#isSpaceToDelete; UtilAll#isItTimeToDo, #getDiskPartitionSpaceUsedPercent.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mqstore.errors import InvalidOptionError
+
+HOUR_MS: Final = 3_600_000
+RETENTION_SETTINGS: Final = (
+    "fileReservedTime",
+    "deleteWhen",
+    "diskMaxUsedSpaceRatio",
+    "diskSpaceCleanForciblyRatio",
+    "cleanFileForciblyEnable",
+)
+_DEFAULT_KEPT_MS: Final = 72 * HOUR_MS
+_DEFAULT_HOURS: Final = frozenset({4})
+_RECLAIM: Final = (75, 10, 95)
+"""diskMaxUsedSpaceRatio: the default, and the least and most that its getter returns."""
+_FORCE: Final = (85, 30, 85)
+"""diskSpaceCleanForciblyRatio likewise; 4.9 has it as a property of the JVM only."""
+_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_MOST_CONF_BYTES: Final = 1 << 20
+_MOST_HOURS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """When a broker deletes files: MessageStoreConfig's settings, with its defaults.
+
+    A file expires ``kept_ms`` after its last message, and goes at one of the ``hours`` of the
+    broker's day, or at once while more than the part ``reclaimed_above`` of the disk is in use.
+    Above ``forced_above`` the first files go, expired or not; None: never.
+    """
+
+    kept_ms: int = _DEFAULT_KEPT_MS
+    hours: frozenset[int] = _DEFAULT_HOURS
+    reclaimed_above: float = _RECLAIM[0] / 100
+    forced_above: float | None = _FORCE[0] / 100
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> "RetentionPolicy":
+        """Return the policy of a broker's settings by name; those that are no number: defaults."""
+        kept = settings.get("fileReservedTime", "").strip()
+        hours = frozenset(
+            int(hour)
+            for hour in settings.get("deleteWhen", "").split(";")[:_MOST_HOURS]
+            if _WHOLE_NUMBER.fullmatch(hour.strip()) and int(hour) < _MOST_HOURS
+        )
+        forces = settings.get("cleanFileForciblyEnable", "true").strip().lower() == "true"
+        return cls(
+            int(kept) * HOUR_MS if _WHOLE_NUMBER.fullmatch(kept) else _DEFAULT_KEPT_MS,
+            hours or _DEFAULT_HOURS,
+            _ratio(settings.get("diskMaxUsedSpaceRatio"), _RECLAIM),
+            _ratio(settings.get("diskSpaceCleanForciblyRatio"), _FORCE) if forces else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """The disk of a CommitLog: ``used`` of ``size`` bytes, as RocketMQ counts them."""
+
+    size: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The CommitLog: bytes [low, high) in files of ``file_bytes``; ``high`` is where it is written.
+
+    ``is_here``: the files can be looked at, on a disk of this machine. Then ``filled`` has the end
+    of each of the last full ones, and when it was last written (epoch ms), and ``high`` is the end
+    of the last of them. ``last_file`` is the start of the one that is written: it is not deleted.
+    """
+
+    low: int
+    high: int
+    file_bytes: int
+    last_file: int
+    disk: DiskUse | None = None
+    is_here: bool = False
+    filled: tuple[tuple[int, int], ...] = ()
+
+    def file_of(self, physical_offset: int) -> int:
+        """Return where the file begins that holds a byte."""
+        return physical_offset - physical_offset % self.file_bytes
+
+    def index_of(self, physical_offset: int) -> int:
+        """Return how many files lie before the one that holds a byte."""
+        first = self.file_of(self.low)
+        return max(0, (self.file_of(physical_offset) - first) // self.file_bytes)
+
+
+def policy_of_file(option: str, text: str) -> RetentionPolicy:
+    """Return the policy of a broker.conf; raises InvalidOptionError where it cannot be read."""
+    path = Path(text)
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MOST_CONF_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidOptionError(option, text, f"cannot be read: {reason}") from None
+    if len(found) > _MOST_CONF_BYTES:
+        raise InvalidOptionError(option, text, "is longer than 1 MiB: give a broker.conf")
+    settings = {}
+    for line in found.decode("utf-8", "replace").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not name.lstrip().startswith(("#", "!")):
+            settings[name.strip()] = value.strip()
+    return RetentionPolicy.of(settings)
+
+
+def _ratio(text: str | None, usual: tuple[int, int, int]) -> float:
+    default, least, most = usual
+    known = text is not None and _WHOLE_NUMBER.fullmatch(text.strip()) is not None
+    return min(max(int(text or 0) if known else default, least), most) / 100

@@ -1,0 +1,200 @@
+"""What an archive has to do on every Spark that its format is tried on.
+
+python lake_steps.py FORMAT FOLDER [STEP…]
+
+Runs in the environment of that Spark, as steps.py does. Prints a line a step.
+"""
+
+import contextlib
+import io
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import mqlog
+from mqlog_jobs import archive
+from mqlog_jobs.lake.packages import PACKAGES, settings
+from mqlog_jobs.lake.tables import LAKE_TABLES
+from mqlog_jobs.session import LOOPBACK, QUIET, session
+from pyspark_mqlog.versions import INSTALLED
+
+QUEUES: Final = 3
+ID: Final = ("topic", "queueId", "queueOffset", "msgId")
+DAY: Final = {"delta": "date=", "iceberg": "storeTimestamp_day="}
+
+Id = tuple[str, int, int, str]
+
+
+class Lake:
+    """The steps, in their order; each leaves store and table as the next one wants them."""
+
+    def __init__(self, spark: SparkSession, kind: str, folder: Path) -> None:
+        self._spark = spark
+        self._kind = kind
+        self._store = folder / "broker-a" / "store"
+        self._path = folder / "lake" / "messages"
+        self._other = folder / "lake" / "batch"
+        self._count = 0
+
+    def each_message_is_there_once(self) -> None:
+        """Run after run, also those of a topic that is new."""
+        self._append("ORDERS", 200)
+        self._append("RETURNS", 50)
+        assert self._archived(self._path) == 250
+        assert self._archived(self._path) == 0
+        self._append("NEW_TOPIC", 30)
+        self._append("ORDERS", 70)
+        assert self._archived(self._path) == 100
+        self._same(self._path)
+
+    def partitioned_by_day_and_topic_and_sorted_by_queue_and_offset(self) -> None:
+        """Of each file; all columns are there."""
+        files = [file for file in self._path.rglob("*.parquet") if "_delta_log" not in file.parts]
+        assert files
+        for file in files:
+            day, topic = file.parts[-3:-1]
+            assert day.startswith(DAY[self._kind]), file
+            assert topic in {"topic=ORDERS", "topic=RETURNS", "topic=NEW_TOPIC"}, file
+            found = pq.ParquetFile(file).read(columns=["queueId", "queueOffset"])
+            places = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+            assert places == sorted(places), file
+        assert len({queue for queue, _ in places}) > 1
+        full = self._spark.read.format("mqlog").option("columns", "full").load(str(self._store))
+        assert set(full.columns) <= set(self._read(self._path).columns)
+
+    def a_micro_batch_that_is_repeated_counts_once(self) -> None:
+        """Killed between the commit of the table and that of the checkpoint."""
+        self._append("ORDERS", 40)
+        assert self._archived(self._path) == 40
+        commits = self._path / "_checkpoint" / "commits"
+        last = max((file for file in commits.iterdir() if file.name.isdecimal()), key=_number)
+        last.unlink()
+        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+        self._archived(self._path)
+        self._same(self._path)
+
+    def a_batch_is_one_transaction_and_is_not_repeated_unasked(self) -> None:
+        """With chosen columns; twice only if asked."""
+        columns = ["--option", f"columns={','.join((*ID, 'storeTimestamp', 'body'))}"]
+        assert self._archived(self._other, "--batch", *columns) == self._count
+        self._same(self._other)
+        assert "the table has rows" in self._refused(self._other, "--batch", *columns)
+        self._same(self._other)
+        again = self._archived(self._other, "--batch", "--mode", "append", *columns)
+        assert again == self._count
+        assert len(self._ids(self._other)) == 2 * self._count
+
+    def a_table_with_other_columns_is_refused(self) -> None:
+        """The columns that differ are named."""
+        told = self._refused(self._other, "--batch", "--mode", "append")
+        assert "the table exists with other columns: " in told
+        assert "tags (missing there, string here)" in told
+        told = self._refused(self._path, "--option", "columns=body,topic")
+        assert "need queueId and queueOffset and storeTimestamp too" in told
+
+    def a_checkpoint_and_a_table_that_are_strangers_are_refused(self) -> None:
+        """A new checkpoint would double rows; one whose table is gone would leave some out."""
+        other = str(self._path.parent / "progress")
+        told = self._refused(self._path, "--checkpoint", other)
+        assert "they would be archived twice" in told
+        self._same(self._path)
+        shutil.copytree(self._path / "_checkpoint", other)
+        gone = self._path.with_name("gone")
+        assert "a table that is gone" in self._refused(gone, "--checkpoint", other)
+
+    def a_topic_that_is_not_there_is_named(self) -> None:
+        """Before any work."""
+        nowhere = self._path.with_name("nowhere")
+        told = self._refused(nowhere, "--option", "subscribe=NOBODY_HAS_THIS")
+        assert "MQLOG_UNKNOWN_TOPIC" in told
+        assert "NOBODY_HAS_THIS" in told
+
+    def _append(self, topic: str, count: int) -> None:
+        rows = pa.table(
+            {
+                "body": [b"%d" % (self._count + i) for i in range(count)],
+                "queueId": pa.array([i % QUEUES for i in range(count)], pa.int32()),
+            }
+        )
+        mqlog.write(rows, self._store, topic=topic, create_store=True, queue_nums=QUEUES)
+        self._count += count
+
+    def _archived(self, target: Path, *more: str) -> int:
+        """Archive, and return the number of messages that the job says."""
+        code, out, err = self._run(target, *more)
+        assert code == 0, err
+        return int(out.split()[0].replace(",", ""))
+
+    def _refused(self, target: Path, *more: str) -> str:
+        code, out, err = self._run(target, *more)
+        assert (code, out) == (2, ""), err
+        assert err.count("\n") == 1, err
+        return err
+
+    def _run(self, target: Path, *more: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        places = ["--from", str(self._store), "--to", f"{self._kind}:{target}"]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = archive.main([*places, *more])
+        return code, out.getvalue(), err.getvalue()
+
+    def _read(self, target: Path) -> "pa.Table":
+        return LAKE_TABLES[self._kind](self._spark, str(target)).read()
+
+    def _ids(self, target: Path) -> list[Id]:
+        return ids(self._spark, self._kind, target)
+
+    def _same(self, target: Path) -> None:
+        stored = self._spark.read.format("mqlog").load(str(self._store)).select(*ID).collect()
+        assert len(stored) == self._count
+        assert self._ids(target) == sorted(tuple(row) for row in stored)
+
+
+def ids(spark: SparkSession, kind: str, target: Path) -> list[Id]:
+    """Return topic, queue, offset and id of each row of a table."""
+    read = LAKE_TABLES[kind](spark, str(target)).read()
+    return sorted(tuple(row) for row in read.select(*ID).collect())
+
+
+def _number(file: Path) -> int:
+    return int(file.name)
+
+
+def main(kind: str, folder: str, *names: str) -> None:
+    """Run the steps, those named or all; an AssertionError is what did not hold.
+
+    With the name ``ids``: print those of the table at FOLDER instead.
+    """
+    own = {**QUIET, **LOOPBACK, "spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+    own["spark.databricks.delta.snapshotPartitions"] = "2"
+    spark = session("lake", own, settings(PACKAGES[kind], INSTALLED))
+    try:
+        if names == ("ids",):
+            for topic, queue, offset, msg_id in ids(spark, kind, Path(folder)):
+                sys.stdout.write(f"{topic} {queue} {offset} {msg_id}\n")
+            return
+        steps = Lake(spark, kind, Path(folder))
+        every: dict[str, Callable[[], None]] = {
+            name: partial(step, steps)
+            for name, step in vars(Lake).items()
+            if not name.startswith("_")
+        }
+        for name in names or every:
+            began = time.monotonic()
+            every[name]()
+            sys.stdout.write(f"{spark.version} {name} {time.monotonic() - began:.1f} s\n")
+            sys.stdout.flush()
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

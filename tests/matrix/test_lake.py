@@ -1,0 +1,46 @@
+"""Archives in Delta and Iceberg, on each line of Spark that the job says it was tried on.
+
+`make test` takes the oldest line, `make matrix` all.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from matrix import lakes
+from matrix.lake_steps import Lake
+from matrix.test_lines import OTHERS, SECONDS, interpreter
+from mqlog_jobs.lake.packages import PACKAGES
+
+STEPS = [name for name in vars(Lake) if not name.startswith("_")]
+TRIED = [
+    pytest.param(kind, line, marks=() if line == min(package.tried) else OTHERS)
+    for kind, package in PACKAGES.items()
+    for line in package.tried
+]
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(("kind", "line"), TRIED)
+def test_each_of_the_steps_of_an_archive_works_on_the_line(
+    kind: str, line: str, tmp_path: Path
+) -> None:
+    python = interpreter(line)
+    variables = lakes.environment(python)
+    variables["PYSPARK_SUBMIT_ARGS"] = f"--jars {lakes.jars(kind, line)} pyspark-shell"
+    ran = subprocess.run(
+        [python, str(lakes.STEPS), kind, str(tmp_path)],
+        env=variables,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    sys.stdout.write(ran.stdout)
+    assert ran.returncode == 0, ran.stderr[-6000:]
+    assert [step.split()[1] for step in ran.stdout.splitlines()] == STEPS

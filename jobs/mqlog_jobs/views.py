@@ -78,11 +78,17 @@ BACKLOG_VIEW: Final = (
     FieldView("consumerOffset", "CONSUMER", "count", rank=3),
     FieldView("lag", "LAG", "count"),
     FieldView("lagMatching", "MATCHING", "count"),
+    FieldView("ready", "READY", "count", rank=7),
+    FieldView("inflight", "IN FLIGHT", "count"),
+    FieldView("due", "DUE", "count"),
+    FieldView("mode", "MODE", rank=1, style="cyan"),
     FieldView("share", "", "bar", rank=6),
     FieldView("bytesBehind", "BEHIND", "bytes", rank=5),
     FieldView("lagMs", "WAITS FOR", "span", rank=2),
     FieldView("status", "STATUS", "status"),
 )
+POP_FIELDS: Final = frozenset({"mode", "ready", "inflight", "due"})
+"""Of groups that acknowledge single messages; null, or PULL, of others."""
 MESSAGE_VIEW: Final = (
     FieldView("queueId", "QUEUE", "number"),
     FieldView("queueOffset", "OFFSET", "count"),
@@ -345,6 +351,8 @@ def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]
         redundant.add("lagMatching")
     if all(row["tag"] is None for row in rows):
         redundant.add("tag")
+    if all(row["ready"] is None for row in rows):
+        redundant |= POP_FIELDS
     return [
         column for column in with_broker(BACKLOG_VIEW, all_rows) if column.name not in redundant
     ]

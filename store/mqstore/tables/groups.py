@@ -42,11 +42,12 @@ BROKER_COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("place", pa.string(), False, "the store's directory, or the address of the master"),
     ("version", pa.string(), True, "of RocketMQ; null: a store has none"),
-    ("minPhysicalOffset", pa.int64(), False, "byte of the CommitLog where it begins"),
-    ("maxPhysicalOffset", pa.int64(), False,
+    ("minPhysicalOffset", pa.int64(), True, "byte of the CommitLog where it begins"),
+    ("maxPhysicalOffset", pa.int64(), True,
      "where it ends: of a store the end of its last file, of a cluster what is written"),
-    ("topics", pa.int32(), False, "configured topics"),
-    ("groups", pa.int32(), False, "configured consumer groups"),
+    ("topics", pa.int32(), True, "configured topics"),
+    ("groups", pa.int32(), True, "configured consumer groups"),
+    ("away", pa.string(), True, "why the broker told nothing, all else is null then; null: it did"),
 )  # fmt: skip
 
 
@@ -113,9 +114,20 @@ def plan_subscriptions(
 def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[PlannedRows]:
     """Return the row of one broker; the snapshot may be of no topics."""
     told = source.broker(snapshot)
+    if told.away is not None:
+        nothing = (source.broker_name, as_text(told.place), *[None] * 5, as_text(str(told.away)))
+        return [PlannedRows(schema(BROKER_COLUMNS), (nothing,))]
     config = source.config
     counts = len(config.topics()), len(config.groups())
-    row = (source.broker_name, as_text(told.place), told.version, told.low, told.high, *counts)
+    row = (
+        source.broker_name,
+        as_text(told.place),
+        told.version,
+        told.low,
+        told.high,
+        *counts,
+        None,
+    )
     return [PlannedRows(schema(BROKER_COLUMNS), (row,))]
 
 

@@ -11,5 +11,7 @@ FLAGS: Final[dict[str, str]] = {
     "onCorrupt": "--on-corrupt",
     "storePathCommitLog": "--commit-log",
     "queues": "--from-log",
+    "interval": "--interval",
+    "lookAgain": "--look-again",
 }
 """Option → flag."""

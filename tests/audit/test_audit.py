@@ -29,6 +29,7 @@ from support.oracle import Message, join_properties
 from support.stores import Layout, lay_out
 
 LAYOUT = Layout(commit_log_bytes=8192, queue_units=16)
+LARGE = Layout(commit_log_bytes=1 << 20, queue_units=4096)
 BY_OFFSET = AuditRule("offset", default_left_out("offset"))
 BY_ID = AuditRule("id", default_left_out("id"))
 CHANGES = soak.size("audited_changes", check=40, test=400, whole=100_000)
@@ -59,10 +60,14 @@ def audited(first: Path, second: Path, rule: AuditRule) -> list[Difference]:
 
 
 def compared(
-    folder: Path, first: Sequence[Message], second: Sequence[Message], rule: AuditRule
+    folder: Path,
+    first: Sequence[Message],
+    second: Sequence[Message],
+    rule: AuditRule,
+    layout: Layout = LAYOUT,
 ) -> list[Difference]:
     roots = [
-        lay_out(folder / name / "store", sent, LAYOUT).root
+        lay_out(folder / name / "store", sent, layout).root
         for name, sent in (("a", first), ("b", second))
     ]
     return audited(roots[0], roots[1], rule)
@@ -176,14 +181,46 @@ def changed_at_random(
 def test_every_change_of_many_is_named_by_id_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identities, "_MOST_IN_MEMORY", 1000)  # In many passes.
+    # In several passes.
+    monkeypatch.setattr(identities, "_MOST_IN_MEMORY", max(1000, CHANGES // 5))
     rng = random.Random(soak.SEED)
     sent = [message(n) for n in range(CHANGES * 3)]
     changed, expected = changed_at_random(sent, CHANGES, rng)
-    found = compared(tmp_path, sent, changed, BY_ID)
+    changed = [replace(one, queue_id=rng.randrange(4)) for one in changed]  # Moved, all of them.
+    found = compared(tmp_path, sent, changed, BY_ID, LARGE)
 
     assert {str(one.message_id): one.kind for one in found} == expected
     assert len(found) == len(expected)
+
+
+@pytest.mark.soak
+def test_every_alteration_and_swap_of_many_is_named_by_offset_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(differing, "_OFFSETS_AT_A_TIME", max(30, CHANGES // 3))
+    rng = random.Random(soak.SEED)
+    sent = [message(n) for n in range(CHANGES * 3)]
+    changed = list(sent)
+    expected: dict[int, set[str]] = {}
+    for number in rng.sample(range(0, len(sent) - 6, 12), CHANGES // 4):
+        field = rng.choice([*ALTERATIONS, "swapped"])
+        if field == "swapped":  # With the next one of its queue.
+            changed[number], changed[number + 6] = sent[number + 6], sent[number]
+            expected |= {number: {"KEYS", "UNIQ_KEY"}, number + 6: {"KEYS", "UNIQ_KEY"}}
+        else:
+            changed[number] = ALTERATIONS[field](sent[number])
+            expected[number] = {field}
+    found = compared(tmp_path, sent, changed, BY_OFFSET, LARGE)
+
+    assert len(found) == len(expected)
+    for one in found:
+        assert one.kind == "altered"
+        assert one.first is not None
+        topic = "AB".index(one.first.topic)
+        number = 6 * one.first.queue_offset + (3 * topic + 4 * one.first.queue_id) % 6
+        # Two bodies may be the same though the messages were swapped.
+        more = {"body"} if "UNIQ_KEY" in expected[number] else set()
+        assert expected[number] <= set(one.fields) <= expected[number] | more
 
 
 def test_what_expired_in_one_place_is_missing_by_offset(tmp_path: Path) -> None:

@@ -99,6 +99,18 @@ def test_a_command_that_reads_a_store_imports_no_pandas(golden_550: Path) -> Non
     assert imported.isdisjoint(("pandas", "pyspark"))
 
 
+def test_a_backlog_of_a_directory_imports_nothing_of_clusters_other_tables_or_pydantic(
+    golden_550: Path,
+) -> None:
+    printed, imported = modules("backlog", str(golden_550), "--json")
+
+    assert '"group":"CG_G"' in printed
+    others = ("live.origin.cluster_origin", "tables.traces", "tables.verify", "copy.copy_store")
+    databases = ("read.rocksdb_bounds", "read.log_directory", "files.points.folder")
+    assert imported.isdisjoint(f"mqstore.{name}" for name in others + databases)
+    assert imported.isdisjoint(("pydantic", "pyarrow.dataset", "pyarrow.fs"))
+
+
 @soak.not_in_check
 def test_a_table_becomes_one_of_pandas_after_a_command_did_without() -> None:
     program = (
@@ -113,3 +125,22 @@ def test_a_table_becomes_one_of_pandas_after_a_command_did_without() -> None:
 def test_the_package_imports_no_arrays() -> None:
     program = "import sys, mqstore.errors; assert not {'numpy', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("latency", "--interval", "0"), "--interval='0'"),
+        (("why", "--look-again", "x"), "--look-again='x'"),
+        (("table", "latency", "-o", "interval=0"), "interval='0'"),
+    ],
+)
+def test_an_error_names_the_flag_of_a_command_that_has_one(
+    golden_550: Path, words: tuple[str, ...], named: str
+) -> None:
+    line = [sys.executable, "-m", "mqlog_jobs", *words, str(golden_550)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
+
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert ("--" in done.stderr) == ("table" not in words)

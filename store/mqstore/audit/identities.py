@@ -1,7 +1,7 @@
 """The messages in which two places differ by their identities, wherever they lie.
 
-Sums over two million finer buckets tell which identities to look at; of those so many at a time as
-are half a million messages are in memory, by 56 bytes each.
+Sums over a million finer buckets tell which identities to look at; of those so many at a time as
+are a quarter of a million messages are in memory, by 56 bytes each.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from mqstore.audit.sides import AuditSide
 from mqstore.format.arrays import Int64s, Mask, UInt64Pairs
 from mqstore.read.source import slices_of
 
-_FINE: Final = 2**21
-_MOST_IN_MEMORY: Final = 500_000
+_FINE: Final = 2**20
+_MOST_IN_MEMORY: Final = 250_000
 _SIDES: Final = (0, 1)
 
 
@@ -67,11 +67,11 @@ def _fine_sums(
             change = np.add if number == 0 else np.subtract
             for half in range(2):
                 change.at(sums[:, half], fine, part.row.digests[rows, half])
-    return (counts[0] != counts[1]) | (sums != 0).any(axis=1), counts.sum(axis=0)
+    return (counts[0] != counts[1]) | (sums != 0).any(axis=1), counts.sum(axis=0, dtype=np.int32)
 
 
 def _groups(unequal: Mask, counts: Int64s) -> Iterator[Mask]:
-    """Yield masks of fine buckets, so many at a time as hold half a million messages, or one."""
+    """Yield masks of fine buckets, each of at most _MOST_IN_MEMORY messages, or of one bucket."""
     left = np.flatnonzero(unequal)
     while len(left):
         total = np.cumsum(counts[left].astype(np.int64))

@@ -6,9 +6,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mqstore.audit.relation import Naming
+from mqstore.codec import compute as pc
 from mqstore.codec.fused.digester import Digester, RowDigests
 from mqstore.codec.message_digest import (
     IDENTITIES,

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from benchmarks.laid_out import Shape, lay_out
 from benchmarks.rounds import Side, compare
-from mqstore.audit.digests import AuditRule, default_left_out, digests_of
+from mqstore.audit.digests import digests_of
+from mqstore.audit.rows import AuditRule, default_left_out
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

@@ -16,7 +16,8 @@ from typing import Any
 from benchmarks.alone import alone
 from benchmarks.facts import facts, load
 from live.fleet import Fleet, Model, Size, running
-from mqstore.backlog import BacklogRequest, plan_all
+from mqstore.backlog import BacklogRequest, Planner
+from mqstore.backlog.request import group_test
 from mqstore.backlog.standing import Standing
 from mqstore.read.message_query import snapshots_of
 from mqstore.read.selection import OpenStores, Selection
@@ -59,17 +60,18 @@ def _looks(size: Size) -> list[tuple[int, dict[str, Any]]]:
         found = places([f"rocketmq://{fleet.address}"], {})
         selection = Selection(roots=(), include_system_topics=True, groups=(), with_state=True)
         with closing(open_all(selection, found.clusters)) as stores:
-            measured = []
+            planner, measured = Planner(BacklogRequest()), []
             for number in range(LOOKS):
                 if number:
                     fleet.move(number, max(1, size.brokers * MOVED_PERCENT // 100))
-                measured.append(_look(fleet, stores))
+                measured.append(_look(fleet, stores, planner))
             return measured
 
 
-def _look(fleet: Fleet, stores: OpenStores) -> tuple[int, dict[str, Any]]:
+def _look(fleet: Fleet, stores: OpenStores, planner: Planner) -> tuple[int, dict[str, Any]]:
     begin, used = time.perf_counter(), time.process_time()
-    items = plan_all(stores.sources, snapshots_of(stores, held=True), BacklogRequest())
+    snapshots = snapshots_of(stores, held=True, groups=group_test(None))
+    items = planner.plan(stores.sources, snapshots)
     standing = Standing.of(items)
     words, lags = standing.status.to_pylist(), standing.lag.tolist()
     line = {

@@ -11,9 +11,10 @@ from mqlog_jobs.form import Form
 from mqlog_jobs.offset_files import offset_place, offset_rows
 from mqlog_jobs.places import Named
 from mqlog_jobs.render import FieldView, Row
-from mqstore.audit.differences import Difference, MessagePlace, differences
-from mqstore.audit.digests import AuditRule, default_left_out
+from mqstore.audit.differences import differences
+from mqstore.audit.found import Difference, MessagePlace
 from mqstore.audit.relation import MAP_OPTION, OffsetRelation, relation_of
+from mqstore.audit.rows import AuditRule, default_left_out
 from mqstore.audit.sides import audit_sides, mapped_sides, unconsumed
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import grammar

@@ -9,6 +9,7 @@ from mqstore.backlog.schema import OK
 from mqstore.tables.asides import Aside
 
 _SUMS: Final = ("lag", "lagMatching", "expired", "bytesBehind")
+_SUMS_OF_POPS: Final = ("inflight", "due")
 
 
 def group_lines(
@@ -16,7 +17,8 @@ def group_lines(
 ) -> list[Row]:
     """Return a line for each group of the backlog's rows, over all brokers, topics and queues.
 
-    lag, lagMatching, expired and bytesBehind (or its estimate) are sums, lagMs the largest;
+    lag, lagMatching, expired and bytesBehind (or its estimate) are sums, lagMs the largest; so are
+    inflight and due, null of a group that pops nothing, or of which that is not known;
     consumers are those of the broker with the most; status has the words that are not OK.
     ``by_tag``: the rows are of tags, and so are the lines, the largest lag first. ``beside`` has
     what waits beside the backlog: retryMessages, deadLetters and halfMessages of a line.
@@ -78,7 +80,13 @@ def _line(of: Row, rows: Sequence[Row]) -> Row:
         "consumers": consumers_of(rows),
         "queues": len({(row["brokerName"], row["topic"], row["queueId"]) for row in rows}),
         **{name: sum(number_of(row, name) for row in rows) for name in sums},
+        **{name: _known_sum(rows, name) for name in _SUMS_OF_POPS},
         "lagMs": max(ages, default=None),
         "status": ", ".join(words) or OK,
         "asOf": rows[0]["asOf"],
     }
+
+
+def _known_sum(rows: Iterable[Row], name: str) -> int | None:
+    known = [found for row in rows if isinstance(found := row[name], int)]
+    return sum(known) if known else None

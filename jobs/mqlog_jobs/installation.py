@@ -24,13 +24,12 @@ from typing import Final
 from mqlog_jobs import java
 from mqlog_jobs.codes import FOUND
 from mqlog_jobs.java import JavaNotFoundError
-from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis
+from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis, labels
 from mqstore.errors import printable, shown
 
 _ANSWER_SECONDS: Final = 60
 _SOURCE: Final = "pyspark_mqlog"  # Not imported here: its import sets PYSPARK_PYTHON.
 _VARIABLES: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-_LABEL_CELLS: Final = 40
 # Spark's look-up of data sources, and what the source imports, with the error of each module.
 _PROBE: Final = """\
 import importlib, json, pkgutil, sys
@@ -102,13 +101,6 @@ def examine(*, spark: bool = True) -> Iterator[Diagnosis]:
 def has_spark() -> bool:
     """Tell whether this Python has a pyspark: what only Spark needs is else no error."""
     return find_spec("pyspark") is not None
-
-
-def labels(found: Sequence[Diagnosis]) -> list[str]:
-    """Return the subjects, printable, and of one width if none is very long."""
-    names = [shown(diagnosis.subject) for diagnosis in found]
-    width = min(max(map(len, names), default=0), _LABEL_CELLS)
-    return [f"{name:<{width}}" for name in names]
 
 
 def missing(error: ModuleNotFoundError) -> str | None:

@@ -13,7 +13,7 @@ from typing import Final
 from mqlog_jobs.option_flags import FLAGS
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
-from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
+from mqstore.read.by_log import BY_LOG_WORD, QUEUES
 from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.request.places import (
     LIVE,

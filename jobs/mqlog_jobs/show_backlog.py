@@ -23,7 +23,7 @@ from mqstore.backlog import (
     measure,
     plan_all,
 )
-from mqstore.backlog.request import is_system_group
+from mqstore.backlog.request import group_test, is_system_group
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options.grammar import Sql92
 from mqstore.read.message_query import check_known, snapshots_of
@@ -68,7 +68,7 @@ class BacklogQuery:
         ``reads_halves``: half messages are read to count them. What waits beside the backlog is of
         all topics of a group, so there is none of one topic.
         """
-        found = snapshots_of(stores, held=True)
+        found = snapshots_of(stores, held=True, groups=group_test(self.request.groups))
         items = plan_all(stores.sources, found, self.request)
         if self.request.groups is None and not self.system:
             items = [item for item in items if not is_system_group(item.group)]

@@ -13,6 +13,7 @@ from mqlog_jobs.forecast_view import forecasts
 from mqlog_jobs.render import FieldView, Kind, Row, heading, number_of, table
 from mqlog_jobs.trace_views import latency
 from mqlog_jobs.views import (
+    POP_FIELDS,
     each_group,
     note_aside,
     note_no_group,
@@ -86,6 +87,8 @@ SUMMARY_VIEW: Final = (
     FieldView("consumers", "CONSUMERS", "number"),
     FieldView("lag", "LAG", "count"),
     FieldView("lagMatching", "MATCHING", "count"),
+    FieldView("inflight", "IN FLIGHT", "count"),
+    FieldView("due", "DUE", "count"),
     FieldView("share", "", "bar", rank=6),
     FieldView("bytesBehind", "BEHIND", "bytes", rank=3),
     FieldView("lagMs", "WAITS FOR", "span", rank=2),
@@ -184,6 +187,8 @@ def summary(console: Console, rows: Sequence[Row], beside: Mapping[str, Aside]) 
     if all(row["consumers"] is None for row in rows):
         absent.add("consumers")
     absent |= {"tag"} if not any("tag" in row for row in rows) else set()
+    if all(row["inflight"] is None and row["due"] is None for row in rows):
+        absent |= POP_FIELDS
     columns = [one for one in SUMMARY_VIEW if one.name not in absent]
     table(console, columns, [{**row, "share": row["lagMatching"]} for row in rows])
     for group in dict.fromkeys(str(row["group"]) for row in rows):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from datetime import datetime
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -17,15 +17,15 @@ from rich.text import Text
 from mqlog_jobs.amounts import about_size, count, several, size
 from mqlog_jobs.aside_text import aside_text
 from mqlog_jobs.group_lines import consumers_of
-from mqlog_jobs.installation import labels
 from mqlog_jobs.render import ESTIMATED, FieldView, Row, fact, field_of, heading, number_of, table
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
-from mqstore.check import Finding
-from mqstore.copy.copy_store import Copied
-from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis
+from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis, labels
 from mqstore.errors import printable, shown
-from mqstore.tables import verify
 from mqstore.tables.asides import Aside
+
+if TYPE_CHECKING:
+    from mqstore.check import Finding
+    from mqstore.copy.copy_store import Copied
 
 TOPIC_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, style="bold"),
@@ -78,11 +78,17 @@ BACKLOG_VIEW: Final = (
     FieldView("consumerOffset", "CONSUMER", "count", rank=3),
     FieldView("lag", "LAG", "count"),
     FieldView("lagMatching", "MATCHING", "count"),
+    FieldView("ready", "READY", "count", rank=7),
+    FieldView("inflight", "IN FLIGHT", "count"),
+    FieldView("due", "DUE", "count"),
+    FieldView("mode", "MODE", rank=1, style="cyan"),
     FieldView("share", "", "bar", rank=6),
     FieldView("bytesBehind", "BEHIND", "bytes", rank=5),
     FieldView("lagMs", "WAITS FOR", "span", rank=2),
     FieldView("status", "STATUS", "status"),
 )
+POP_FIELDS: Final = frozenset({"mode", "ready", "inflight", "due"})
+"""Of groups that acknowledge single messages; null, or PULL, of others."""
 MESSAGE_VIEW: Final = (
     FieldView("queueId", "QUEUE", "number"),
     FieldView("queueOffset", "OFFSET", "count"),
@@ -127,8 +133,10 @@ _MARKS: Final = {
 _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
 
 
-def row_of(finding: Finding) -> dict[str, object]:
+def row_of(finding: "Finding") -> dict[str, object]:
     """Return a finding of a check as a row of ``table=verify``, without the broker's name."""
+    from mqstore.tables import verify  # noqa: PLC0415 - few views show findings
+
     return dict(zip(verify.SCHEMA.names, astuple(finding), strict=False))
 
 
@@ -241,7 +249,7 @@ def tags(console: Console, rows: Sequence[Row], _total: int) -> None:
     table(console, TAG_VIEW, [{**row, "share": row["messageCount"]} for row in most_first])
 
 
-def copied(console: Console, copy: Copied, target: str) -> None:
+def copied(console: Console, copy: "Copied", target: str) -> None:
     """Print the contents of a copy of a store."""
     queues = copy.snapshot.queues
     messages = several(sum(q.high - q.low for q in queues), "message")
@@ -253,7 +261,7 @@ def copied(console: Console, copy: Copied, target: str) -> None:
         console.print(Text(f"left out, it cannot be read: {shown(path)}", style="yellow"))
 
 
-def row_of_copy(copy: Copied, target: str) -> Row:
+def row_of_copy(copy: "Copied", target: str) -> Row:
     """Return the contents of a copy of a store as a row."""
     queues = copy.snapshot.queues
     return {
@@ -343,6 +351,8 @@ def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]
         redundant.add("lagMatching")
     if all(row["tag"] is None for row in rows):
         redundant.add("tag")
+    if all(row["ready"] is None for row in rows):
+        redundant |= POP_FIELDS
     return [
         column for column in with_broker(BACKLOG_VIEW, all_rows) if column.name not in redundant
     ]

@@ -3,13 +3,18 @@
 The standard library alone: an examination may find that numpy is missing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from mqstore.errors import shown
 
 GOOD: Final = "OK"
 REMARK: Final = "note"
 WARNING: Final = "warning"
 ERROR: Final = "error"
+
+_LABEL_CELLS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +29,10 @@ class Diagnosis:
     subject: str
     found: str
     advice: str = ""
+
+
+def labels(found: Sequence[Diagnosis]) -> list[str]:
+    """Return the subjects, printable, and of one width if none is very long."""
+    names = [shown(diagnosis.subject) for diagnosis in found]
+    width = min(max(map(len, names), default=0), _LABEL_CELLS)
+    return [f"{name:<{width}}" for name in names]

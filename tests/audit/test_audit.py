@@ -1,26 +1,35 @@
 """Audits: every message that differs is named, with what differs, and no other."""
 
 import random
+import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.audit import differences as differing
-from mqstore.audit.differences import Difference, differences
-from mqstore.audit.digests import AuditDigests, AuditRule, default_left_out, digests_of
+from mqstore.audit import identities
+from mqstore.audit.differences import differences
+from mqstore.audit.digests import AuditDigests, digests_of
+from mqstore.audit.found import Difference
+from mqstore.audit.rows import AuditRule, default_left_out, digested
 from mqstore.audit.sides import audit_sides
+from mqstore.codec.fused.digester import Digester, RowDigests
+from mqstore.errors import CorruptStoreError
+from mqstore.native.registry import COMPILED, NUMPY
 from mqstore.read.directory import open_origin
 from mqstore.read.source import QueueSlice, slices_of
-from support import kernels, soak
+from support import kernels, soak, strategies
 from support.oracle import Message, join_properties
 from support.stores import Layout, lay_out
 
 LAYOUT = Layout(commit_log_bytes=8192, queue_units=16)
+LARGE = Layout(commit_log_bytes=1 << 20, queue_units=4096)
 BY_OFFSET = AuditRule("offset", default_left_out("offset"))
 BY_ID = AuditRule("id", default_left_out("id"))
 CHANGES = soak.size("audited_changes", check=40, test=400, whole=100_000)
@@ -51,10 +60,14 @@ def audited(first: Path, second: Path, rule: AuditRule) -> list[Difference]:
 
 
 def compared(
-    folder: Path, first: Sequence[Message], second: Sequence[Message], rule: AuditRule
+    folder: Path,
+    first: Sequence[Message],
+    second: Sequence[Message],
+    rule: AuditRule,
+    layout: Layout = LAYOUT,
 ) -> list[Difference]:
     roots = [
-        lay_out(folder / name / "store", sent, LAYOUT).root
+        lay_out(folder / name / "store", sent, layout).root
         for name, sent in (("a", first), ("b", second))
     ]
     return audited(roots[0], roots[1], rule)
@@ -168,14 +181,46 @@ def changed_at_random(
 def test_every_change_of_many_is_named_by_id_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(differing, "_MOST_IN_MEMORY", 1000)  # In many passes.
+    # In several passes.
+    monkeypatch.setattr(identities, "_MOST_IN_MEMORY", max(1000, CHANGES // 5))
     rng = random.Random(soak.SEED)
     sent = [message(n) for n in range(CHANGES * 3)]
     changed, expected = changed_at_random(sent, CHANGES, rng)
-    found = compared(tmp_path, sent, changed, BY_ID)
+    changed = [replace(one, queue_id=rng.randrange(4)) for one in changed]  # Moved, all of them.
+    found = compared(tmp_path, sent, changed, BY_ID, LARGE)
 
     assert {str(one.message_id): one.kind for one in found} == expected
     assert len(found) == len(expected)
+
+
+@pytest.mark.soak
+def test_every_alteration_and_swap_of_many_is_named_by_offset_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(differing, "_OFFSETS_AT_A_TIME", max(30, CHANGES // 3))
+    rng = random.Random(soak.SEED)
+    sent = [message(n) for n in range(CHANGES * 3)]
+    changed = list(sent)
+    expected: dict[int, set[str]] = {}
+    for number in rng.sample(range(0, len(sent) - 6, 12), CHANGES // 4):
+        field = rng.choice([*ALTERATIONS, "swapped"])
+        if field == "swapped":  # With the next one of its queue.
+            changed[number], changed[number + 6] = sent[number + 6], sent[number]
+            expected |= {number: {"KEYS", "UNIQ_KEY"}, number + 6: {"KEYS", "UNIQ_KEY"}}
+        else:
+            changed[number] = ALTERATIONS[field](sent[number])
+            expected[number] = {field}
+    found = compared(tmp_path, sent, changed, BY_OFFSET, LARGE)
+
+    assert len(found) == len(expected)
+    for one in found:
+        assert one.kind == "altered"
+        assert one.first is not None
+        topic = "AB".index(one.first.topic)
+        number = 6 * one.first.queue_offset + (3 * topic + 4 * one.first.queue_id) % 6
+        # Two bodies may be the same though the messages were swapped.
+        more = {"body"} if "UNIQ_KEY" in expected[number] else set()
+        assert expected[number] <= set(one.fields) <= expected[number] | more
 
 
 def test_what_expired_in_one_place_is_missing_by_offset(tmp_path: Path) -> None:
@@ -238,11 +283,92 @@ def test_digests_of_parts_add_up_to_those_of_the_whole(tmp_path: Path, rule: Aud
     assert len(whole.buckets) > (6 if rule.by == "offset" else 100)
 
 
-@pytest.mark.skipif(bool(kernels.why_not_compiled()), reason="there is nothing to compare")
-def test_numpy_makes_the_same_digests_as_the_kernel(tmp_path: Path) -> None:
-    root = lay_out(tmp_path / "store", [message(n) for n in range(100)], LAYOUT).root
+def digests_by(kind: str, root: Path, rule: AuditRule) -> tuple[list[tuple[object, ...]], int]:
+    """What ``digested`` makes with those kernels, by place, and how many rows a kernel made."""
     found = []
-    for kind in kernels.KINDS:
-        with kernels.using(kind), closing(open_origin(root).bounds()) as source:
-            found.append(digests_of(slices_of(source.snapshot()), BY_OFFSET, "b"))
-    assert found[0] == found[1]
+    with kernels.using(kind), closing(open_origin(root).bounds()) as source:
+        for part in digested(slices_of(source.snapshot()), rule):
+            row = part.row
+            for n, at in enumerate(part.queue_offsets.tolist()):
+                queue = part.queues[int(part.queue[n])]
+                digests = *row.identities[n].tolist(), *row.digests[n].tolist()
+                numbers = int(row.stored_ms[n]), int(row.body_bytes[n])
+                found.append((*queue, at, *digests, *numbers))
+    return sorted(found), len(found)
+
+
+def compare_kinds(root: Path, monkeypatch: pytest.MonkeyPatch, left_out: frozenset[str]) -> int:
+    """Assert that both kinds make the same digests; return how many rows the kernel made."""
+    taken: list[int] = []
+    whole = Digester.digests
+
+    def counted(self: Digester, *given: Any) -> RowDigests | None:
+        made = whole(self, *given)
+        taken.append(0 if made is None else len(made.digests))
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Digester, "digests", counted)
+        for by in ("offset", "id"):
+            rule = AuditRule(by, left_out)
+            assert digests_by(COMPILED, root, rule) == digests_by(NUMPY, root, rule)
+    return sum(taken)
+
+
+@kernels.needs_compiled()
+@given(sent=strategies.batches(), left_out=st.frozensets(st.sampled_from(["TAGS", "KEYS", "a"])))
+def test_numpy_makes_the_same_digests_as_the_kernel_of_any_message(
+    tmp_path_factory: pytest.TempPathFactory, sent: list[Message], left_out: frozenset[str]
+) -> None:
+    root = lay_out(tmp_path_factory.mktemp("any") / "store", sent, replace(LAYOUT, start=0)).root
+    with pytest.MonkeyPatch.context() as patch:
+        compare_kinds(root, patch, left_out)
+
+
+def named(**properties: str) -> Message:
+    return replace(message(5), properties=join_properties(properties))
+
+
+RARE = {
+    "names that come twice": replace(message(1), properties=b"a\x01x\x02a\x01y\x02b\x01z"),
+    "letters": named(TAGS="\u00e9\u4e2d\U0001f600", KEYS="\u07ff\uffff\u0800"),
+    "no id": named(TAGS="x"),
+    "no property": replace(message(2), properties=b""),
+    "an empty body": replace(message(3), body=b""),
+    "a large body": replace(message(4), body=bytes(range(256)) * 20),
+}
+LEFT = {
+    "no UTF-8": replace(message(1), properties=b"a\x01\xff\xfe\x02"),
+    "a surrogate": replace(message(1), properties=b"a\x01\xed\xa0\x80\x02"),
+    "an overlong letter": replace(message(1), properties=b"a\x01\xe0\x80\xaf\x02"),
+    "cut": replace(message(1), properties=b"a\x01\xe4\xb8\x02"),
+    "many properties": named(**{f"n{n}": "x" for n in range(200)}),
+    "a compressed body": replace(message(1), body=zlib.compress(b"b" * 99), sys_flag=0x301),
+}
+
+
+@kernels.needs_compiled()
+@pytest.mark.parametrize("name", [*RARE, *LEFT])
+def test_what_is_rare_has_the_same_digest_by_the_kernel_or_is_left_to_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    sent = [message(n) for n in range(3)] + [{**RARE, **LEFT}[name]]
+    root = lay_out(tmp_path / "store", sent, replace(LAYOUT, commit_log_bytes=1 << 16)).root
+    made = compare_kinds(root, monkeypatch, frozenset({"KEYS"}))
+    assert made == (8 if name in RARE else 0) or (name in LEFT and made < 8)
+
+
+@pytest.mark.parametrize("rule", [BY_OFFSET, BY_ID], ids=["by offset", "by id"])
+def test_a_record_that_is_damaged_is_an_error_and_no_difference(
+    tmp_path: Path, rule: AuditRule
+) -> None:
+    root = lay_out(tmp_path / "store", [message(n) for n in range(20)], LAYOUT).root
+    path = root / "commitlog" / f"{0:020d}"
+    data = path.read_bytes()
+    at = data.index(b"body 13 ")
+    path.write_bytes(data[:at] + b"B" + data[at + 1 :])
+    with (
+        closing(open_origin(root).bounds()) as source,
+        pytest.raises(CorruptStoreError, match="the checksum does not hold"),
+    ):
+        digests_of(slices_of(source.snapshot()), rule, "b")

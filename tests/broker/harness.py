@@ -363,9 +363,11 @@ class Broker:
         self._cluster.ask("traced", topic, group, trace_topic, file)
         return read_rows(file)
 
-    def join(self, group: str, topic: str, tags: str = "*", *, ordered: bool = False) -> None:
-        """Let a push consumer join a group; it consumes until ``leave``."""
-        self._cluster.ask("join", group, topic, tags, str(ordered).lower())
+    def join(
+        self, group: str, topic: str, tags: str = "*", how: str = "takes", number: int = 0
+    ) -> None:
+        """Let a push consumer join a group until ``leave``; ``how`` is in Members.java."""
+        self._cluster.ask("join", group, topic, tags, how, number)
 
     def leave(self) -> None:
         """Let all consumers that joined leave."""

@@ -21,8 +21,9 @@ READY: Final = "rocketmq-proxy startup successfully"
 class Proxy:
     """A running proxy: the address of its remoting port, and what may happen to its process."""
 
-    def __init__(self, jvm: Jvm, address: str) -> None:
+    def __init__(self, jvm: Jvm, address: str, grpc_address: str) -> None:
         self.address = address
+        self.grpc_address = grpc_address
         self._jvm = jvm
 
     @property
@@ -68,11 +69,12 @@ def running(
     for server in ("proxy", "broker", "namesrv", "tools"):
         (home / "conf" / f"logback_{server}.xml").write_text(LOGBACK)
         (home / "conf" / f"rmq.{server}.logback.xml").write_text(LOGBACK)
+    grpc_port = free_ports(0)
     settings = {
         "rocketMQClusterName": "DefaultCluster",
         "namesrvAddr": name_server,
         "remotingListenPort": port,
-        "grpcServerPort": free_ports(0),
+        "grpcServerPort": grpc_port,
         "proxyMode": "cluster" if broker is None else "local",
         "remotingAccessAddr": LOOPBACK,
         "localServeAddr": LOOPBACK,
@@ -101,4 +103,4 @@ def running(
         command += ["-bc", str(path)]
     with Jvm(command, home, name, talks=False) as jvm:
         jvm.wait_for(READY, BOOT_SECONDS)
-        yield Proxy(jvm, f"{LOOPBACK}:{port}")
+        yield Proxy(jvm, f"{LOOPBACK}:{port}", f"{LOOPBACK}:{grpc_port}")

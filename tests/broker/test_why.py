@@ -3,8 +3,11 @@
 import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +85,7 @@ def test_faults_of_real_groups_have_their_verdicts_and_a_group_that_works_has_no
         broker.commit(TOPIC, "CG_AHEAD", 10_000)
         broker.commit(TOPIC, "CG_ORDER", 1)
         lock_all(broker, "CG_ORDER", queues)
-        broker.join("CG_ORDER", TOPIC, ordered=True)
+        broker.join("CG_ORDER", TOPIC, how="orders")
         broker.join("CG_MIX", TOPIC, "TagA || TagB")
         broker.join("CG_MIX", TOPIC, "TagA")
         broker.join("CG_WORKS", TOPIC)
@@ -114,3 +117,120 @@ def test_faults_of_real_groups_have_their_verdicts_and_a_group_that_works_has_no
     # Of the store that the broker left, what needs its consumers is not known.
     kept = [(row["group"], row["verdict"], row["numbers"]) for row in table(str(root), "verdicts")]
     assert kept == [(row["group"], row["verdict"], row["numbers"]) for row in ahead]
+
+
+def mqlog(*words: str, lines: Sequence[str] = ()) -> None:
+    """Run the command, with lines as its input."""
+    text = "".join(f"{line}\n" for line in lines)
+    subprocess.run([sys.executable, "-m", "mqlog", *words], input=text, text=True, check=True)
+
+
+def send(place: str, topic: str, queue_ids: Sequence[int]) -> None:
+    """Send a message to each of these queues, in this order."""
+    lines = [json.dumps({"body": "b", "queueId": number}) for number in queue_ids]
+    mqlog("send", place, topic, "--json-lines", lines=lines)
+
+
+def moved(place: str, group: str, queue_ids: set[int], since: dict[int, int]) -> bool:
+    """Whether the offsets of just those queues moved."""
+    rows = table(place, "backlog", groups=group, subscribe=TOPIC)
+    now = {row["queueId"]: row["consumerOffset"] or 0 for row in rows}
+    return {number for number, at in now.items() if at > since.get(number, 0)} == queue_ids
+
+
+def offsets(place: str, group: str) -> dict[int, int]:
+    rows = table(place, "backlog", groups=group, subscribe=TOPIC)
+    return {row["queueId"]: row["consumerOffset"] or 0 for row in rows}
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end, pause = time.monotonic() + SECONDS, threading.Event()
+    while not is_so():
+        assert time.monotonic() < end
+        pause.wait(0.2)
+
+
+def test_faults_of_consumers_have_their_verdicts_and_no_other(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "WAITING_MS", 0)  # A minute of waiting is not what is tried here.
+    root, file = tmp_path / "store", str(tmp_path / "samples.parquet")
+    with cluster.broker(root, {"messageDelayLevel": "1s " * 17 + "1s"}) as broker:
+        place = f"rocketmq://{cluster.name_server}"
+        broker.produce(TOPIC, "Single", 40)
+        broker.produce("One", "Single", 1)
+        queues = range(len(broker.topic_status(TOPIC)))
+        others = set(queues) - {1}
+        broker.commit(TOPIC, "CG_FILTER", 1)
+        broker.commit(TOPIC, "CG_HOT", 10)
+        broker.join("CG_HANGS", TOPIC, how="hangs", number=1)
+        broker.join("CG_SLOW", TOPIC, how="dawdles", number=1_000)
+        broker.join("CG_NEW", TOPIC, how="hangs", number=-1)
+        broker.join("CG_POISON", "One", how="fails", number=16)
+        broker.join("CG_DEAD", "One", how="fails", number=2)
+        broker.join("CG_HOT", "One")
+        try:
+            only = {"CG_FILTER": {TOPIC: "NoSuchTag"}}
+            (none,) = of_group(place, "CG_FILTER", subscriptions=json.dumps(only))
+            assert none["verdict"] == "FILTER_ONLY"
+            takes = json.dumps({"CG_NEW": {TOPIC: "*"}})
+            wait_until(lambda: words_of(place, "CG_NEW", takes) == ["NEVER_COMMITTED"])
+            (poison,) = wait_for_words(place, "CG_POISON", ["POISON"])
+            wait_for_words(place, "CG_DEAD", ["DEAD_LETTERS"])
+            wait_until(lambda: moved(place, "CG_HANGS", others, {}))
+            wait_until(lambda: moved(place, "CG_SLOW", set(queues), {}))
+            mqlog("record", place, file, "--count", "1")
+            before = offsets(place, "CG_SLOW")
+            send(place, TOPIC, [*queues] * 100)
+            wait_until(lambda: moved(place, "CG_SLOW", set(queues), before))
+            wait_until(lambda: moved(place, "CG_HANGS", others, dict.fromkeys(others, 50)))
+            told = of_group(place, "CG_HANGS", samples=file)
+            assert [row["verdict"] for row in told] == ["STUCK_QUEUE"], told
+            (stuck,) = told
+            (slow,) = of_group(place, "CG_SLOW", samples=file)
+            assert (stuck["verdict"], stuck["queueId"]) == ("STUCK_QUEUE", 1)
+            assert slow["verdict"] == "SLOW_CONSUMER"
+            send(place, TOPIC, [2] * 1_000)
+            broker.commit(TOPIC, "CG_HOT", 100)
+            hot = of_group(place, "CG_HOT")
+        finally:
+            broker.leave()
+        broker.stop()
+    assert json.loads(poison["numbers"])["reconsumeTimes"] >= rules.MIN_TRIES
+    assert [(row["verdict"], row["queueId"]) for row in hot] == [("HOT_QUEUE", 2)]
+
+
+def of_group(place: str, group: str, **options: str) -> list[dict[str, Any]]:
+    return table(place, "verdicts", groups=group, **options)
+
+
+def words_of(place: str, group: str, subscriptions: str) -> list[str]:
+    found = of_group(place, group, subscriptions=subscriptions)
+    return [row["verdict"] for row in found]
+
+
+def test_twenty_groups_that_work_have_no_verdict_under_load(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with cluster.broker(tmp_path / "store") as broker:
+        place = f"rocketmq://{cluster.name_server}"
+        broker.produce(TOPIC, "Single", 40)
+        for number in range(20):
+            broker.join(f"CG_H{number}", TOPIC)
+        try:
+            for number in range(20):
+                wait_until_consumed(place, f"CG_H{number}")
+            file = str(tmp_path / "samples.parquet")
+            mqlog("record", place, file, "--count", "1")
+            load = threading.Thread(target=broker.produce, args=(TOPIC, "Single", 3_000))
+            load.start()
+            looks = 0
+            while load.is_alive() or not looks:
+                assert table(place, "verdicts", groups="/CG_H.*/") == []
+                assert table(place, "verdicts", groups="/CG_H.*/", lookAgain="500ms") == []
+                assert table(place, "verdicts", groups="/CG_H.*/", samples=file) == []
+                looks += 1
+            load.join()
+        finally:
+            broker.leave()
+        broker.stop()

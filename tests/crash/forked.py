@@ -2,7 +2,8 @@
 
 A line `write SCENARIO SEED ROOT` or `recover ROOT` makes a child, whose process id is printed and
 which waits; the line `go` lets it work, and prints how it ended: 0, a number, or minus a signal.
-`write-until N SCENARIO SEED ROOT` is a write that is killed before its change number N.
+`write-until N SCENARIO SEED ROOT` is a write that is killed before its change number N;
+`point ACT ROOT` is one of snapshot_copy.point_runs.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from crash.scenarios import BY_NAME, work
 from mqstore.write.recover import RecoverSettings, recover
+from snapshot_copy.point_runs import ACTS, prepared
 from support.dying import before_each_change
 
 
@@ -25,6 +27,9 @@ def main() -> None:
         what.lay_out(Path(folder))
         what.run(Path(folder))
         recover(folder, RecoverSettings())
+        for name, act in ACTS.items():
+            prepared(Path(folder, name))
+            act(Path(folder, name))
     _tell("ready")
     for line in sys.stdin:
         gate, opener = os.pipe()
@@ -69,6 +74,8 @@ def _do(what: str, *arguments: str) -> None:
 
         with before_each_change(die_at_last):
             work(BY_NAME[scenario], int(seed)).run(Path(root))
+    elif what == "point":
+        ACTS[arguments[0]](Path(arguments[1]))
     else:
         recover(arguments[0], RecoverSettings())
 

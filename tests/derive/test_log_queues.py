@@ -11,7 +11,8 @@ import pytest
 from mqstore.derive import walked_log
 from mqstore.derive.log_sections import FileWalk
 from mqstore.errors import CorruptStoreError, InvalidOptionError, NoSpaceError
-from mqstore.read.log_directory import default_cache, open_by_log
+from mqstore.read.by_log import default_cache
+from mqstore.read.log_directory import open_by_log
 from support import by_log, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out

@@ -99,6 +99,18 @@ def test_a_command_that_reads_a_store_imports_no_pandas(golden_550: Path) -> Non
     assert imported.isdisjoint(("pandas", "pyspark"))
 
 
+def test_a_backlog_of_a_directory_imports_nothing_of_clusters_other_tables_or_pydantic(
+    golden_550: Path,
+) -> None:
+    printed, imported = modules("backlog", str(golden_550), "--json")
+
+    assert '"group":"CG_G"' in printed
+    others = ("live.origin.cluster_origin", "tables.traces", "tables.verify", "copy.copy_store")
+    databases = ("read.rocksdb_bounds", "read.log_directory", "files.points.folder")
+    assert imported.isdisjoint(f"mqstore.{name}" for name in others + databases)
+    assert imported.isdisjoint(("pydantic", "pyarrow.dataset", "pyarrow.fs"))
+
+
 @soak.not_in_check
 def test_a_table_becomes_one_of_pandas_after_a_command_did_without() -> None:
     program = (

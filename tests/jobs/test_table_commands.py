@@ -233,7 +233,7 @@ def test_a_group_that_has_caught_up_has_one_line_without_a_tag() -> None:
     row = {
         "group": "G", "brokerName": "b", "topic": "T", "tag": None, "lag": 0, "lagMatching": 0,
         "expired": 0, "bytesBehind": 0, "lagMs": None, "status": "OK", "asOf": None,
-            "consumers": None,
+        "consumers": None, "inflight": None, "due": None,
     }  # fmt: skip
     found = group_lines([{**row, "queueId": 0}, {**row, "queueId": 1}], by_tag=True)
     assert [(line["tag"], line["queues"], line["lag"]) for line in found] == [(None, 2, 0)]

@@ -26,6 +26,7 @@ def test_a_group_has_not_consumed_what_a_broker_cannot_give_it(status: str) -> N
         "consumerOffset": 97,
         "lag": 0,
         "lagMatching": 0,
+        "ready": None,
         "bytesBehind": 0,
         "lagMs": None,
         "subscription": None,

@@ -308,6 +308,8 @@ class _Peer(asyncio.Protocol):
         if remark:
             fields["remark"] = remark
         head, data = json.dumps(fields).encode(), body.encode()
+        if self.transport.is_closing():
+            return
         length = 4 + len(head) + len(data)
         self.transport.write(struct.pack(">iI", length, len(head)) + head + data)
 

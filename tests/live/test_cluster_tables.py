@@ -352,5 +352,5 @@ def test_groups_subscriptions_and_brokers(fake: FakeCluster) -> None:
     ]
     assert [row["topic"] for row in table(fake, "subscriptions", subscribe="U")] == ["U"]
     assert [tuple(row.values()) for row in table(fake, "brokers")] == [
-        ("broker-a", fake.address, "5.5.0", 100, 900, 2, 3)
+        ("broker-a", fake.address, "5.5.0", 100, 900, 2, 3, None)
     ]

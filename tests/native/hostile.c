@@ -19,7 +19,7 @@ enum { MOST_RECORDS = 4096, MOST_ROWS = 4, PICKS = 3 };
 static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
-static int64_t results[3], blocks_made[2], records_made[2], walks[3];
+static int64_t results[3], blocks_made[2], records_made[2], walks[3], audits[2];
 
 static uint64_t draw(uint64_t below)
 {
@@ -224,6 +224,32 @@ static void run_decode(const Frames *f)
     free(d.entry_edges);
     free(numbers);
     free(times);
+}
+
+static void run_audit(const Frames *f)
+{
+    static const int64_t key[] = {1, 2};
+    static const int32_t edges[] = {0, 4, 8};
+    static const uint8_t names[8 + STEP] = "TAGSKEYS";
+    int64_t n = f->rows;
+    int64_t *made = room(6 * n * 8);
+    Decoding d;
+    memset(&d, 0, sizeof d);
+    d.sizes = f->sizes;
+    d.physical_offsets = f->places;
+    d.queue_offsets = f->queue_offsets;
+    d.queue = f->queue;
+    d.queues = 1;
+    d.queue_ids = f->queue_ids;
+    d.light = f->light;
+    d.topics = (Names){f->topic_edges, f->topic};
+    d.check_crc = draw(4) == 0;
+    Auditing a = {key, (int64_t)draw(2), {edges, names}, (int64_t)draw(3), made, made + 2 * n,
+                  made + 4 * n, made + 5 * n};
+    int64_t result = mq_audit(&d, &a, f->buffer, f->length, f->starts, 0, 0, n);
+    require(result == DONE || result == NOT_MINE, "an audit is done, or not mine");
+    audits[result]++;
+    free(made);
 }
 
 static void run_frames(const Frames *f)
@@ -461,6 +487,7 @@ int main(int count, char **arguments)
         make_frames(&f);
         frame += f.rows;
         run_decode(&f);
+        run_audit(&f);
         run_picks(&f);
         run_frames(&f);
         run_walk(&f);
@@ -472,7 +499,8 @@ int main(int count, char **arguments)
     const int64_t counts[] = {results[DONE], results[NOT_MINE], results[FULL],
                               blocks_made[DONE], blocks_made[NOT_MINE],
                               records_made[DONE], records_made[NOT_MINE],
-                              walks[DONE], walks[NOT_MINE], walks[FULL]};
+                              walks[DONE], walks[NOT_MINE], walks[FULL],
+                              audits[DONE], audits[NOT_MINE]};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%lld ", (long long)counts[i]);
     for (int64_t i = 0; i < record_count; i++)

@@ -80,10 +80,11 @@ def test_hostile_frames_are_read_within_their_bounds(program: Path, corpus: Path
     done = run(str(program), str(corpus), str(FRAMES), str(SEED))
     assert done.returncode == 0, done.stderr[-4000:]
     counts = [int(word) for word in done.stdout.split()]
-    assert len(counts) == 10
+    assert len(counts) == 12
     soak.tell(f"{FRAMES} frames: {counts[:3]} decodes done, left to numpy, out of room")
     soak.tell(f"done and left to numpy: blocks, records {counts[3:7]}")
-    soak.tell(f"walks done, left to numpy, out of room {counts[7:]}")
+    soak.tell(f"walks done, left to numpy, out of room {counts[7:10]}")
+    soak.tell(f"audits done, left to numpy {counts[10:]}")
     assert min(counts) > FRAMES // 200, "frames that all end alike are no test"
 
 

@@ -1,8 +1,11 @@
 """Manifests made to harm, and bytes that are no manifest: named errors, and nothing outside."""
 
 import json
+import os
+import tracemalloc
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,12 @@ from mqstore.copy.check_points import check_points
 from mqstore.copy.keep_rules import KeepRule
 from mqstore.copy.prune_points import prune_points
 from mqstore.copy.take_point import take_point
-from mqstore.errors import CorruptStoreError, NotARepositoryError
+from mqstore.errors import (
+    CorruptStoreError,
+    NotARepositoryError,
+    UnsafePathError,
+    UnsupportedStoreError,
+)
 from mqstore.files.points.manifest import (
     PointFile,
     PointHead,
@@ -25,9 +33,10 @@ from mqstore.files.points.manifest import (
     encode,
 )
 from mqstore.files.points.repository import Repository, point_path
-from snapshot_copy.copied import SMALL
-from snapshot_copy.pointed import at, backing, kept_at, restored, rows_of
+from snapshot_copy.copied import SMALL, messages
+from snapshot_copy.pointed import at, backing, files, kept_at, needed, restored, rows_of
 from support import goldens
+from support.stores import lay_out
 
 FAR = 2**63
 PATH = "commitlog/00000000000000000000"
@@ -37,9 +46,12 @@ def rewritten(repository: Path, change: Callable[[list[Any]], None]) -> None:
     """Change the list of files of point 1; its checksum is made again."""
     path = repository / point_path(1)
     _, head, body = path.read_bytes().split(b"\n", 2)
-    listed = json.loads(zlib.decompress(body))
+    folders, *files = map(json.loads, zlib.decompress(body).splitlines())
+    listed = [folders, files]
     change(listed)
-    rest = head + b"\n" + zlib.compress(json.dumps(listed).encode())
+    lines = [listed[0], *(listed[1] if len(listed) > 1 else ["no files"])]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    rest = head + b"\n" + zlib.compress(text)
     path.write_bytes(b"mqlog-point 1 " + sha256(rest).hexdigest().encode() + b"\n" + rest)
 
 
@@ -112,7 +124,7 @@ def test_a_list_of_very_many_empty_lists_is_refused_before_it_is_in_memory(
 ) -> None:
     kept_at(tmp_path, [20], SMALL)
     repository = tmp_path / "repository"
-    rewritten(repository, lambda listed: listed[1].extend([json.loads(bomb)] * 100_000))
+    rewritten(repository, to([2], [json.loads(bomb)] * 100_000))
     with pytest.raises(CorruptStoreError, match="made of empty lists"):
         rows_of(at(backing(repository), 1))
     # Nothing that mqlog writes is: a store of empty files with the shortest names.
@@ -161,6 +173,135 @@ def test_a_manifest_of_another_point_and_a_mark_of_another_version_are_refused(
     (repository / "mqlog-repository").write_text("mqlog repository 2\n")
     with pytest.raises(NotARepositoryError, match="of another version, or damaged"):
         rows_of(at(backing(repository), 1))
+
+
+MEMORY_BOMBS: dict[str, tuple[int, Callable[[], bytes]]] = {
+    "files": (12, lambda: b"".join(b'["%x",0,[],[],0,""]\n' % n for n in range(10_000))),
+    "parts": (
+        5,
+        lambda: b"".join(
+            b'["%d",%d,[%s],[],0,""]\n' % (file, 5_000, b",".join(_PART % n for n in range(5_000)))
+            for file in range(2)
+        ),
+    ),
+    "one line": (16, lambda: b'["a",0,[%s],[],0,""]\n' % b",".join([b'"ab"'] * 300_000)),
+    "one line of numbers": (
+        16,
+        lambda: b'["a",0,[],[%s],0,""]\n' % b",".join([b"999"] * 300_000),
+    ),
+    "folders": (
+        24,
+        lambda: b"".join(
+            b'["%s",0,[],[],0,""]\n' % b"/".join(b"%x" % (n * 16 + at) for at in range(14))
+            for n in range(5_000)
+        ),
+    ),
+}
+_PART = b'["00000001/pack",0,%d,1,"00000000000000000000000000000000"]'
+
+
+@pytest.mark.parametrize("kind", MEMORY_BOMBS)
+def test_a_manifest_takes_no_more_memory_than_so_many_times_its_files(kind: str) -> None:
+    """Files and folders are 2**20 at most, a line 8 MiB, parts what fits into 128 MiB."""
+    times, make = MEMORY_BOMBS[kind]
+    text = b"[]\n" + make()
+    head = dict.fromkeys(PointHead.__slots__, 1)
+    rest = json.dumps({**head, "broker_name": "b", "source": "s", "left_out": []}).encode()
+    rest += b"\n" + zlib.compress(text)
+    data = b"mqlog-point 1 " + sha256(rest).hexdigest().encode() + b"\n" + rest
+    tracemalloc.start()
+    try:
+        with suppress(CorruptStoreError):
+            decode("x", data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= times * len(text) + (6 << 20)  # It is unpacked a MiB at a time.
+
+
+def test_a_manifest_of_more_files_or_a_longer_line_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = (PointPart("00000001/pack", 0, 0, 10, "0" * 32),)
+    head = PointHead(1, 5, 6, "broker-a", "/data/store", 1, 1, 0, 1, 10, 0, 10)
+    files = {path: PointFile(path, 20, parts) for path in ("a/b/c", "a/d/e")}
+    manifest = PointManifest(head, (), files)
+    whole = encode(manifest)
+    for name, most, told in (
+        ("MOST_FILES", 1, "too many files"),
+        ("MOST_FILES", 2, "too many folders"),
+        ("MOST_LINE_BYTES", 60, "a line of more than 60 bytes"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"mqstore.files.points.manifest.{name}", most)
+            with pytest.raises(CorruptStoreError, match=told):
+                decode("x", whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "told"),
+    [
+        ("MOST_FILES", 3, "more than 3 files and folders"),
+        ("MOST_MANIFEST_BYTES", 2000, "Begin another repository"),
+        ("MOST_LINE_BYTES", 50, "Begin another repository"),
+        ("MOST_PATH_CHARS", 20, "no path that a store has"),
+    ],
+)
+def test_a_point_whose_manifest_would_be_refused_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int, told: str
+) -> None:
+    laid = lay_out(tmp_path / "store", messages(40), SMALL)
+    monkeypatch.setattr(f"mqstore.files.points.manifest.{name}", most)
+    with pytest.raises(UnsupportedStoreError, match=told):
+        take_point(laid.root, backing(tmp_path / "repository"))
+    monkeypatch.undo()
+    assert Repository(backing(tmp_path / "repository")).numbers() == []
+    assert files(tmp_path / "repository") == {"mqlog-repository"}
+
+
+@pytest.mark.parametrize("name", ["objects/00000002", "objects/00000009", "objects", "points"])
+def test_nothing_is_removed_or_made_where_a_link_leads(tmp_path: Path, name: str) -> None:
+    repository, elsewhere = tmp_path / "repository", tmp_path / "elsewhere"
+    kept_at(tmp_path, [5, 40, 60], SMALL)
+    elsewhere.mkdir()
+    (elsewhere / "1").write_text("keep")
+    if (repository / name).exists():
+        (repository / name).rename(tmp_path / "moved")
+    (repository / name).symlink_to(elsewhere)
+    for act in (
+        lambda: prune_points(backing(repository), [KeepRule(1, 0)]),
+        lambda: take_point(tmp_path / "store", backing(repository)),
+    ):
+        with pytest.raises(UnsafePathError):
+            act()
+        assert [path.name for path in elsewhere.iterdir()] == ["1"]
+    (repository / name).unlink()
+    if (tmp_path / "moved").exists():
+        (tmp_path / "moved").rename(repository / name)
+    prune_points(backing(repository), [KeepRule(1, 0)])
+    assert Repository(backing(repository)).numbers() == [3]
+    assert files(repository) == needed(repository)
+
+
+def test_an_object_that_is_no_plain_file_has_no_path_for_others(tmp_path: Path) -> None:
+    kept_at(tmp_path, [40], SMALL)
+    point, lost = (
+        at(backing(tmp_path / "repository"), 1),
+        tmp_path / "repository/objects/00000001/1",
+    )
+    path = next(
+        f.path for f in point.files.manifest.files.values() if f.parts[0].name.endswith("/1")
+    )
+    assert point.local_path(path) == str(lost)
+    lost.rename(tmp_path / "elsewhere")
+    assert point.local_path(path) is None
+    lost.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafePathError):
+        point.local_path(path)
+    lost.unlink()
+    os.mkfifo(lost)
+    with pytest.raises(UnsafePathError):
+        point.local_path(path)
 
 
 def test_a_link_in_a_repository_is_not_followed(tmp_path: Path) -> None:

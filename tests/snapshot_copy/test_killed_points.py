@@ -2,72 +2,22 @@
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from crash.disk import Disk, Recorder, standing_in
-from mqstore.copy.keep_rules import KeepRule
-from mqstore.copy.prune_points import prune_points
-from mqstore.copy.take_point import take_point
+from crash.forks import Forks
+from crash.killing import Killed, can_trace
 from mqstore.files.points.repository import Repository
-from snapshot_copy.copied import SMALL, messages, rows
-from snapshot_copy.pointed import at, backing, files, is_whole, kept_at, needed, restored, rows_of
+from snapshot_copy.copied import rows
+from snapshot_copy.point_runs import ACTS, check_after, prepared, states
+from snapshot_copy.pointed import backing
 from support import soak
 from support.dying import killed
-from support.growing import grow
-from support.stores import lay_out
 
 CUTS = soak.size("point_cuts", check=2, test=25, whole=3_000)
-COUNTS = [5, 12, 18]
-ALL = [KeepRule(10**12, 0)]
-NONE = [KeepRule(1, 0)]
-
-Act = Callable[[Path], object]
-ACTS: dict[str, Act] = {
-    "snapshot": lambda root: take_point(root / "store", backing(root / "repository")),
-    "the first snapshot": lambda root: take_point(root / "store", backing(root / "new")),
-    "prune": lambda root: prune_points(backing(root / "repository"), NONE),
-    "restore": lambda root: restored(root / "repository", 2, root / "restored"),
-}
-
-
-def prepared(root: Path) -> None:
-    laid, _ = kept_at(root, COUNTS, SMALL)
-    grow(laid, messages(25), SMALL)
-
-
-def check_after(root: Path, then: dict[int, object]) -> None:
-    """All points that there are read as they did; the next runs go on and leave nothing over."""
-    for name in ("repository", "new"):
-        repository = root / name
-        if not repository.exists():
-            continue
-        if (repository / "mqlog-repository").exists():
-            assert is_whole(repository)
-            for number in Repository(backing(repository)).numbers():
-                found = rows_of(at(backing(repository), number))
-                assert found == (then[number] if name == "repository" else then[4])
-        head = take_point(root / "store", backing(repository))
-        assert rows_of(at(backing(repository), head.number)) == then[4]
-        assert files(repository) == needed(repository)
-        prune_points(backing(repository), ALL)
-        assert files(repository) == needed(repository)
-        assert is_whole(repository)
-    if (root / "restored").exists():
-        assert rows(root / "restored") == then[2]
-        shutil.rmtree(root / "restored")
-    if 2 in Repository(backing(root / "repository")).numbers():
-        assert rows(restored(root / "repository", 2, root / "restored")) == then[2]
-        assert not (root / "restored.partial").exists()
-
-
-def states(root: Path) -> dict[int, object]:
-    found = {
-        n: rows(lay_out(root / f"s{n}", messages(c), SMALL).root) for n, c in enumerate(COUNTS, 1)
-    }
-    return found | {4: rows(lay_out(root / "s4", messages(25), SMALL).root)}
 
 
 @pytest.mark.soak
@@ -110,3 +60,36 @@ def test_a_power_cut_leaves_the_points_that_were_made(tmp_path: Path, act: str) 
             assert rows(cut / "restored") == then[2]
         check_after(cut, then)
         shutil.rmtree(cut)
+
+
+@pytest.fixture(scope="module")
+def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
+    if not can_trace():
+        pytest.skip("needs strace, and to be allowed to attach to a process")
+    with Forks() as forks:
+        yield Killed(forks, tmp_path_factory.mktemp("killed") / "trace")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("act", ACTS)
+def test_a_process_killed_at_any_system_call_damages_no_point_and_leaves_nothing(
+    killer: Killed, tmp_path: Path, act: str
+) -> None:
+    then = states(tmp_path / "then")
+    prepared(tmp_path / "ready")
+
+    def laid_out(name: str) -> Path:
+        return Path(shutil.copytree(tmp_path / "ready", tmp_path / name))
+
+    every = killer.calls("point", act, laid_out("once"))
+    calls = soak.sample(every, check=1, test=5)
+    for call in calls:
+        root = laid_out("killed")
+        killer.kill(call, "point", act, root)
+        try:
+            check_after(root, then)
+        except BaseException as error:
+            error.add_note(f"{act} killed at {call}")
+            raise
+        shutil.rmtree(root)
+    soak.tell(f"{act}: killed at {len(calls)} of {len(every)} system calls")

@@ -3,7 +3,11 @@
 import errno
 import os
 import shutil
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.check import check
+from mqstore.copy import restore_point as restore_module
 from mqstore.copy.hold_points import guard_once, held_bytes
 from mqstore.copy.keep_rules import KeepRule, kept, parse_keep
 from mqstore.copy.point_target import PointTarget
 from mqstore.copy.prune_points import prune_points
+from mqstore.copy.restore_point import restore_point
 from mqstore.copy.take_point import take_point
 from mqstore.errors import (
     CorruptStoreError,
@@ -28,14 +34,17 @@ from mqstore.errors import (
 )
 from mqstore.files.base import durable
 from mqstore.files.base.folder import Folder
+from mqstore.files.points.folder import point_folder
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
 from snapshot_copy.copied import SMALL, errors, growing, messages, rows
 from snapshot_copy.pointed import at, backing, files, is_whole, kept_at, needed, restored, rows_of
-from support import goldens, rocksdb
+from support import goldens, rocksdb, soak
 from support.growing import grow
 from support.processes import held_by_another
 from support.stores import Layout, MakeStore, lay_out
+
+RESTORES = soak.size("restores_meanwhile", check=10, test=30, whole=1_000)
 
 
 def test_a_point_of_a_brokers_store_reads_and_restores_as_the_store(
@@ -254,6 +263,89 @@ def test_a_file_of_a_full_disk_leaves_the_repository_as_it_was(
     assert not list(tmp_path.glob("restored*"))
     take_point(laid.root, backing(tmp_path / "repository"))
     assert is_whole(tmp_path / "repository")
+
+
+def test_a_restore_looks_for_room_before_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, heads = kept_at(tmp_path, [30], SMALL)
+    real = os.statvfs(tmp_path)
+
+    def free(count: int) -> os.statvfs_result:
+        values = list(real)
+        values[0] = values[1] = 1  # f_bsize and f_frsize
+        values[4] = count
+        return os.statvfs_result(values)
+
+    monkeypatch.setattr(os, "statvfs", lambda _: free(heads[0].bytes - 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_module, "_write", lambda *_: pytest.fail("it began"))
+        told = rf"the point has {heads[0].bytes} bytes, and {heads[0].bytes - 1} are free"
+        with pytest.raises(NoSpaceError, match=told):
+            restored(tmp_path / "repository", 1, tmp_path / "restored")
+    assert not list(tmp_path.glob("restored*"))
+    monkeypatch.setattr(os, "statvfs", lambda _: free(heads[0].bytes))
+    restored(tmp_path / "repository", 1, tmp_path / "restored")
+
+
+def test_a_clock_that_went_back_is_told_and_times_still_ascend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    laid, heads = kept_at(tmp_path, [5], SMALL)
+    now = time.time_ns()
+    for hours, told in ((0, 0), (-1, 1), (-2, 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda back=hours: now + back * 3_600_000_000_000)
+            heads.append(take_point(laid.root, backing(tmp_path / "repository")))
+        assert caplog.text.count("the clock is behind the time of point") == told
+    times = [(head.began_ms, head.ended_ms) for head in heads]
+    assert times == sorted(times)
+    assert len({began for began, _ in times}) == 4
+    assert all(began <= ended for began, ended in times)
+
+
+@pytest.mark.soak
+def test_points_are_made_pruned_and_restored_at_once_and_none_is_half(tmp_path: Path) -> None:
+    """One makes points, one prunes them, one restores: each ends well, or says why by name."""
+    laid, _ = kept_at(tmp_path, [30], SMALL)
+    place, whole, stops = backing(tmp_path / "repository"), rows(laid.root), threading.Event()
+
+    def makes() -> None:
+        while not stops.is_set():
+            with suppress(StoreLockedError):
+                take_point(laid.root, place)
+
+    def prunes() -> None:
+        while not stops.is_set():
+            with suppress(StoreLockedError):
+                prune_points(place, [KeepRule(1, 0)])
+
+    done, pruned_meanwhile, told = 0, 0, list[str]()
+    with ThreadPoolExecutor(2) as pool:
+        others = [pool.submit(makes), pool.submit(prunes)]
+        try:
+            for number in range(RESTORES):
+                target = tmp_path / f"restored-{number}"
+                point = point_folder(place, WantedPoint("latest"), "latest")
+                try:
+                    restore_point(point, target)
+                except (PointNotFoundError, CorruptStoreError) as error:
+                    told.append(str(error))
+                    pruned_meanwhile += not target.exists()
+                else:
+                    assert rows(target) == whole
+                    done += 1
+        finally:
+            stops.set()
+        for other in others:
+            other.result()
+    assert done
+    assert done + pruned_meanwhile == RESTORES
+    assert all("pruned meanwhile" in t or "removed meanwhile" in t for t in told)
+    assert is_whole(tmp_path / "repository")
+    prune_points(place, [KeepRule(1, 0)])
+    assert files(tmp_path / "repository") == needed(tmp_path / "repository")
+    soak.tell(f"{done} restored, {pruned_meanwhile} pruned meanwhile")
 
 
 def test_two_processes_do_not_work_on_one_repository(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.errors": set(),
     "mqstore.format.arrays": set(),
     "mqstore.options": set(),
-    "mqstore.read.sql": set(),
+    "mqstore.read.sql": {"mqstore.codec.compute"},
     "mqstore.format": set(),
     BASE: {"mqstore.format"},
     "mqstore.files": {"mqstore.format", BASE},
@@ -89,7 +89,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 # Modules that rooms see which do not see the rest of their room.
-SHOWN = {"mqstore.codec.schema": "mqstore.codec", "mqstore.native.registry": "mqstore.native"}
+SHOWN = {
+    "mqstore.codec.compute": "mqstore.codec",
+    "mqstore.codec.schema": "mqstore.codec",
+    "mqstore.native.registry": "mqstore.native",
+}
 BANNED_MODULES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 BANNED_MODULES |= {"factory", "tools", "core", "main"}
 BANNED_CALLS = {"eval", "exec", "pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}

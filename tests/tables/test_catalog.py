@@ -1,5 +1,8 @@
 """A table is one value; whatever lists tables takes it from the catalog."""
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
 
@@ -41,3 +44,12 @@ def test_every_option_of_a_table_is_an_option_of_a_read(table: Table) -> None:
 def test_the_values_of_the_option_are_the_messages_and_the_tables() -> None:
     assert list(TABLES) == ["messages", *CATALOG]
     assert [table.name for table in CATALOG.values()] == list(CATALOG)
+
+
+def test_a_command_of_one_table_does_not_load_the_code_of_the_others() -> None:
+    code = "import sys; from mqstore.request import read; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    assert "mqstore.request.read_options" in loaded
+    assert not {"mqstore.tables.verify", "mqstore.tables.traces", "pyarrow.compute"} & set(loaded)

@@ -23,6 +23,8 @@ _FLOW_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True),
     FieldView("consumers", "CONSUMERS", "number", rank=2),
     FieldView("lag", "LAG", "number"),
+    FieldView("inflight", "IN FLIGHT", "count", rank=4),
+    FieldView("due", "DUE", "count", rank=5),
     FieldView("trend", "LAG OVER TIME", rank=3, style="cyan"),
     FieldView("stored", "IN/S", "number"),
     FieldView("consumed", "CONSUMED/S", "number"),
@@ -50,6 +52,8 @@ def row(flow: Flow) -> dict[str, object]:
         "topic": flow.topic,
         "consumers": flow.consumers,
         "lag": flow.lag,
+        "inflight": flow.inflight,
+        "due": flow.due,
         "storedPerSecond": flow.stored,
         "consumedPerSecond": flow.consumed,
         "secondsUntilCaughtUp": flow.caught_up_s,
@@ -64,7 +68,10 @@ def draw(console: Console, measured: Measured, view: Shown, room: int | None = N
     some = flows[first:] if room is None else flows[first : first + room]
     _summary(console, measured)
     known = any(flow.consumers is not None for flow in flows)
-    columns = [one for one in _FLOW_VIEW if known or one.name != "consumers"]
+    absent = set() if known else {"consumers"}
+    if all(flow.inflight is None for flow in flows):
+        absent |= {"inflight", "due"}
+    columns = [one for one in _FLOW_VIEW if one.name not in absent]
     rows = [_cells(console, flow) for flow in some]
     if room is not None:
         columns = [FieldView("mark", ""), *columns]
@@ -139,6 +146,8 @@ def _cells(console: Console, flow: Flow) -> Row:
         "topic": flow.topic,
         "consumers": flow.consumers,
         "lag": None if flow.lag is None else count(flow.lag),
+        "inflight": flow.inflight,
+        "due": flow.due,
         "trend": _trend(flow.lags) if console.encoding.startswith("utf") else "",
         "stored": rate(flow.stored),
         "consumed": None if flow.group is None else rate(flow.consumed),

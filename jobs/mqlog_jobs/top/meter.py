@@ -39,6 +39,7 @@ class Flow:
     ``lag`` is None of a topic without a group, a rate of a first look; ``lags`` are those of the
     last looks, the newest last; ``consumers`` is None where it is not known. ``caught_up_s`` is the
     time until the lag is 0 if both rates stay: None if it is not known or never comes.
+    ``inflight`` and ``due`` are messages of the lag that a POP group popped; None of others.
     """
 
     group: str | None
@@ -49,6 +50,8 @@ class Flow:
     lags: tuple[int, ...] = ()
     statuses: tuple[str, ...] = ()
     consumers: int | None = None
+    inflight: int | None = None
+    due: int | None = None
 
     @property
     def caught_up_s(self) -> float | None:
@@ -87,6 +90,7 @@ class _Look:
     statuses: dict[GroupTopic, set[str]]
     consumers: dict[GroupTopic, int]
     beside: Aside
+    popped: dict[GroupTopic, tuple[int, int]] = field(default_factory=dict)
 
 
 class Meter:
@@ -221,7 +225,8 @@ class Meter:
             statuses = tuple(sorted(look.statuses[pair] - {OK}))
             rates = change.stored(topic), change.consumed(pair)
             consumers = look.consumers.get(pair)
-            flows.append(Flow(group, topic, lag, *rates, lags, statuses, consumers))
+            popped = look.popped.get(pair, (None, None))
+            flows.append(Flow(group, topic, lag, *rates, lags, statuses, consumers, *popped))
         if self._request.groups is None:
             consumed = {topic for _, topic in look.lags}
             flows += [
@@ -242,6 +247,10 @@ def _add(look: _Look, items: Sequence[BacklogItem]) -> None:
         look.lags[pair] = look.lags.get(pair, 0) + lag
         look.consumed[pair] = look.consumed.get(pair, 0) + queue_offset
         look.statuses[pair].add(status)
+        popped = item.popped
+        if popped is not None and popped.inflight is not None and popped.due is not None:
+            inflight, due = look.popped.get(pair, (0, 0))
+            look.popped[pair] = inflight + popped.inflight, due + popped.due
         if item.consumers is not None:
             look.consumers[pair] = max(look.consumers.get(pair, 0), item.consumers)
 

@@ -1,65 +1,38 @@
 """The messages in which two places differ, found within the buckets whose digests are unequal.
 
 By offset the queues of those buckets are read again on both sides, 65,536 queue offsets at a time;
-by id all queues are, as often as half a million messages of unequal buckets take.
+by id all queues are: see ``identities``.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
-from mqstore.audit.digests import (
-    AuditDigests,
-    AuditRule,
-    Bucket,
-    DigestedBatch,
-    digested,
-    stored_ms,
+from mqstore.audit.digests import AuditDigests
+from mqstore.audit.found import (
+    ALTERED,
+    NOT_IN_FIRST,
+    NOT_IN_SECOND,
+    Difference,
+    MessagePlace,
 )
+from mqstore.audit.identities import by_identity
+from mqstore.audit.rows import AuditRule, digested
 from mqstore.audit.sides import AuditSide
 from mqstore.codec.message_digest import OF_CONTENT
 from mqstore.format.arrays import Int64s, UInt64Pairs
 from mqstore.read.scan import scan
-from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice, slices_of
+from mqstore.read.settings import BATCH_BYTES, ScanSettings
+from mqstore.read.source import QueueSlice
 
-NOT_IN_SECOND: Final = "missing"
-NOT_IN_FIRST: Final = "extra"
-DOUBLED: Final = "doubled"
-ALTERED: Final = "altered"
-_PLACE_COLUMNS: Final = ("topic", "queueId", "queueOffset")
+_DESCRIBED_AT_A_TIME: Final = 2_000
 _OFFSETS_AT_A_TIME: Final = 65_536
-_MOST_IN_MEMORY: Final = 500_000
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePlace:
-    """Where a message lies, and when it was stored (epoch ms)."""
-
-    broker: str
-    topic: str
-    queue_id: int
-    queue_offset: int
-    stored_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One message in which the places differ: in ``kind``, of which ``fields``.
-
-    ``missing`` lies in the first place only, ``extra`` in the second only; ``doubled`` lies more
-    often in one than in the other. ``first`` and ``second`` say where, None where not.
-    """
-
-    kind: str
-    first: MessagePlace | None
-    second: MessagePlace | None
-    message_id: str | None = None
-    fields: tuple[str, ...] = ()
+_SliceAt: TypeAlias = Callable[[MessagePlace], QueueSlice | None]
 
 
 def differences(
@@ -73,8 +46,10 @@ def differences(
     """
     unequal = digests[0].unequal(digests[1])
     if rule.identity == "id":
-        for some in _groups(unequal, digests):
-            yield from _of_ids(sides, rule, some)
+        parts = np.array([bucket[3] for bucket in unequal], np.int64)
+        slices_at = sides[0].of_place, sides[1].of_place
+        for found in by_identity(sides, rule, parts):
+            yield from _described(found, slices_at, rule)
         return
     for broker, topic, queue_id in sorted({bucket[:3] for bucket in unequal}):
         bucket = broker, topic, queue_id, 0
@@ -111,10 +86,8 @@ def _of_queue(
         )
         differs = (first.digests[at] != second.digests[other]).any(axis=1)
         for row, its in zip(at[differs].tolist(), other[differs].tolist(), strict=True):
-            here, there = _place(queue, first, row), _place(queue, second, its)
-            bounds_of = here.queue_offset, here.queue_offset + 1
-            fields = _fields([next(iter(_clipped(p, bounds_of)), None) for p in pieces], rule)
-            found.append(Difference(ALTERED, here, there, fields=fields))
+            found.append(Difference(ALTERED, _place(queue, first, row), _place(queue, second, its)))
+        found = list(_described(found, (lambda _: pieces[0], lambda _: pieces[1]), rule))
         yield from sorted(found, key=_queue_offset)
 
 
@@ -136,7 +109,7 @@ def _clipped(piece: QueueSlice | None, bounds: tuple[int, int]) -> list[QueueSli
 
 def _rows(piece: QueueSlice | None, rule: AuditRule, bounds: tuple[int, int]) -> _Rows:
     parts = [
-        (part.batch.column("queueOffset").to_numpy(), stored_ms(part.batch), part.digests)
+        (part.queue_offsets, part.row.stored_ms, part.row.digests)
         for part in digested(_clipped(piece, bounds), rule)
     ]
     if not parts:
@@ -154,115 +127,74 @@ def _queue_offset(found: Difference) -> int:
     return place.queue_offset if place is not None else 0
 
 
-def _fields(pieces: Sequence[QueueSlice | None], rule: AuditRule) -> tuple[str, ...]:
-    """Return which fields of two messages differ: flag, body, names of properties."""
-    settings = ScanSettings(columns=OF_CONTENT)
-    rows = [
-        row
-        for piece in pieces
-        for batch in scan([piece] if piece is not None else [], settings)
-        for row in batch.to_pylist()
-    ]
-    if len(rows) != len(pieces):  # It expired meanwhile.
-        return ()
-    return _differing(rows[0], rows[1], rule)
+def _described(
+    found: Sequence[Difference], slices_at: tuple[_SliceAt, _SliceAt], rule: AuditRule
+) -> Iterator[Difference]:
+    """Yield differences with the message ids, by id, and the fields that differ.
 
-
-def _differing(
-    first: Mapping[str, Any], second: Mapping[str, Any], rule: AuditRule
-) -> tuple[str, ...]:
-    fields = [name for name in ("flag", "body") if first[name] != second[name]]
-    here, there = (dict(row["properties"]) for row in (first, second))
-    names = sorted(here.keys() | there.keys())
-    differing = [n for n in names if here.get(n) != there.get(n) and n not in rule.left_out]
-    return (*fields, *differing)
-
-
-def _groups(
-    unequal: Sequence[Bucket], digests: tuple[AuditDigests, AuditDigests]
-) -> Iterator[Int64s]:
-    """Yield parts of ids, so many at a time as hold half a million messages, one at least."""
-    some: list[int] = []
-    total = 0
-    for bucket in unequal:
-        count = sum(d.buckets[bucket].count for d in digests if bucket in d.buckets)
-        if some and total + count > _MOST_IN_MEMORY:
-            yield np.array(some, np.int64)
-            some, total = [], 0
-        some.append(bucket[3])
-        total += count
-    if some:
-        yield np.array(some, np.int64)
+    ``slices_at`` give for a place on each side the slice that its queue is.
+    """
+    for first in range(0, len(found), _DESCRIBED_AT_A_TIME):
+        some = found[first : first + _DESCRIBED_AT_A_TIME]
+        wanted = [one for one in some if rule.by == "id" or one.kind == ALTERED]
+        here = _contents([one.first for one in wanted if one.first], slices_at[0], rule)
+        there = _contents([one.second for one in wanted if one.second], slices_at[1], rule)
+        for one in some:
+            both = here.get(one.first), there.get(one.second)
+            message_id = next((its.message_id for its in both if its is not None), None)
+            fields: tuple[str, ...] = ()
+            if both[0] is not None and both[1] is not None:
+                fields = both[0].differing(both[1])
+            yield replace(one, message_id=message_id if rule.by == "id" else None, fields=fields)
 
 
 @dataclass(frozen=True, slots=True)
-class _Identified:
-    """A message that was found by its id: its digest, and where it lies."""
+class _Content:
+    """The message id, and the hash of each field of a message that counts, by name."""
 
-    digest: tuple[int, int]
-    place: MessagePlace
+    message_id: str | None
+    fields: Mapping[str, bytes]
+    properties: Mapping[str, bytes]
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any], rule: AuditRule) -> "_Content":
+        fields = {"flag": str(row["flag"]).encode(), "body": row["body"] or b""}
+        named = {name: value.encode() for name, value in row["properties"]}
+        kept = {name: value for name, value in named.items() if name not in rule.left_out}
+        return cls(row.get("msgId"), _hashed(fields), _hashed(kept))
 
-def _of_ids(
-    sides: tuple[AuditSide, AuditSide], rule: AuditRule, parts: Int64s
-) -> Iterator[Difference]:
-    first, second = (_by_id(side, rule, parts) for side in sides)
-    for message_id in sorted(first.keys() | second.keys()):
-        here, there = first.get(message_id, []), second.get(message_id, [])
-        for found in _of_one_id(here, there):
-            fields: tuple[str, ...] = ()
-            if found.first is not None and found.second is not None:
-                pieces = (_at(sides[0], found.first), _at(sides[1], found.second))
-                fields = _fields(pieces, rule)
-            known = message_id if rule.by == "id" else None
-            yield replace(found, message_id=known, fields=fields)
-
-
-def _of_one_id(here: list[_Identified], there: list[_Identified]) -> Iterator[Difference]:
-    """Yield how the messages with one id differ: what both sides have is no difference."""
-    only_here = _without(here, there)
-    only_there = _without(there, here)
-    both = min(len(only_here), len(only_there))
-    for one, other in zip(only_here[:both], only_there[:both], strict=True):
-        yield Difference(ALTERED, one.place, other.place)
-    for one in only_here[both:]:
-        yield Difference(DOUBLED if there else NOT_IN_SECOND, one.place, None)
-    for other in only_there[both:]:
-        yield Difference(DOUBLED if here else NOT_IN_FIRST, None, other.place)
+    def differing(self, other: "_Content") -> tuple[str, ...]:
+        """Return the fields that differ: flag, body, then names of properties, sorted."""
+        fields = [name for name, known in self.fields.items() if other.fields[name] != known]
+        names = sorted(self.properties.keys() | other.properties.keys())
+        differ = [n for n in names if self.properties.get(n) != other.properties.get(n)]
+        return (*fields, *differ)
 
 
-def _without(some: list[_Identified], others: list[_Identified]) -> list[_Identified]:
-    left = Counter(one.digest for one in others)
-    found = []
-    for one in some:
-        if left[one.digest]:
-            left[one.digest] -= 1
-        else:
-            found.append(one)
-    return found
+def _hashed(fields: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: hashlib.blake2b(one, digest_size=16).digest() for name, one in fields.items()}
 
 
-def _by_id(side: AuditSide, rule: AuditRule, parts: Int64s) -> dict[str, list[_Identified]]:
-    found: dict[str, list[_Identified]] = defaultdict(list)
-    for broker in side.brokers:
-        for part in digested(slices_of(broker.snapshot), rule, merged=True, naming=side.naming):
-            rows = np.flatnonzero(np.isin(part.parts(), parts))
-            ids = part.batch.column("msgId").take(pa.array(rows)).to_pylist()
-            for row, message_id in zip(rows.tolist(), ids, strict=True):
-                found[message_id].append(_identified(part, row, broker.name))
-    return found
-
-
-def _identified(part: DigestedBatch, row: int, broker: str) -> _Identified:
-    topic, queue_id, queue_offset = (
-        part.batch.column(name)[row].as_py() for name in _PLACE_COLUMNS
+def _contents(
+    places: Sequence[MessagePlace], slice_at: _SliceAt, rule: AuditRule
+) -> dict[MessagePlace | None, _Content]:
+    """Return the messages at places; what has expired meanwhile is not among them."""
+    columns = ("topic", "queueId", "queueOffset", *OF_CONTENT)
+    settings = ScanSettings(
+        columns=(*columns, "msgId") if rule.by == "id" else columns,
+        batch_bytes=BATCH_BYTES,
+        fail_on_data_loss=False,
     )
-    ms = int(stored_ms(part.batch)[row])
-    low, high = part.digests[row].tolist()
-    return _Identified((low, high), MessagePlace(broker, topic, queue_id, queue_offset, ms))
-
-
-def _at(side: AuditSide, place: MessagePlace) -> QueueSlice | None:
-    piece = side.of_queue((place.broker, place.topic, place.queue_id, 0))
-    bounds = place.queue_offset, place.queue_offset + 1
-    return next(iter(_clipped(piece, bounds)), None)
+    found: dict[MessagePlace | None, _Content] = {}
+    for _, of_it in groupby(sorted(places, key=attrgetter("broker")), attrgetter("broker")):
+        known = {(one.topic, one.queue_id, one.queue_offset): one for one in of_it}
+        pieces = [
+            clipped
+            for (_, _, at), one in sorted(known.items())
+            for clipped in _clipped(slice_at(one), (at, at + 1))
+        ]
+        for batch in scan(pieces, settings):
+            for row in batch.to_pylist():
+                place = known.get((row["topic"], row["queueId"], row["queueOffset"]))
+                found[place] = _Content.of(row, rule)
+    return found

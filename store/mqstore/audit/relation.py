@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.errors import InvalidOptionError
 from mqstore.format.arrays import Int64s
 

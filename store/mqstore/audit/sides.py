@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mqstore.audit.digests import AuditDigests, AuditRule, Bucket, digests_of
+from mqstore.audit.digests import AuditDigests, Bucket, digests_of
+from mqstore.audit.found import MessagePlace
 from mqstore.audit.relation import Naming, OffsetRelation, PlacedQueue
+from mqstore.audit.rows import AuditRule
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 
@@ -35,6 +37,10 @@ class AuditSide:
     def slices(self) -> list[QueueSlice]:
         """Return the slices of all queues."""
         return [piece for broker in self.brokers for piece in slices_of(broker.snapshot)]
+
+    def of_place(self, place: MessagePlace) -> QueueSlice | None:
+        """Return the slice of the whole queue that a message is of."""
+        return self.of_queue((place.broker, place.topic, place.queue_id, 0))
 
     def of_queue(self, bucket: Bucket) -> QueueSlice | None:
         """Return the slice of the whole queue that a bucket is of; None where it holds nothing."""

@@ -9,12 +9,13 @@ from mqstore.backlog.compare import COLUMNS as COMPARE_COLUMNS
 from mqstore.backlog.compare import SCHEMA as COMPARE_SCHEMA
 from mqstore.backlog.compare import Listed, compare
 from mqstore.backlog.items import BacklogItem, PackedItems
-from mqstore.backlog.measure import measure, measure_in_batches
-from mqstore.backlog.plan import check_groups, plan, plan_all, split
+from mqstore.backlog.measure import by_offsets, measure, measure_in_batches
+from mqstore.backlog.plan import Planner, check_groups, plan, plan_all, split
 from mqstore.backlog.request import LAG_MODES, BacklogRequest
-from mqstore.backlog.schema import COLUMNS, SCHEMA
+from mqstore.backlog.schema import BY_OFFSETS, COLUMNS, SCHEMA
 
 __all__ = [
+    "BY_OFFSETS",
     "COLUMNS",
     "COMPARE_COLUMNS",
     "COMPARE_SCHEMA",
@@ -24,6 +25,8 @@ __all__ = [
     "BacklogRequest",
     "Listed",
     "PackedItems",
+    "Planner",
+    "by_offsets",
     "check_groups",
     "compare",
     "measure",

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from mqstore.backlog.count import (
     MAX_QUEUES_AT_ONCE,
+    Amounts,
     QueueCount,
     TooManyTagsError,
     count,
@@ -27,6 +28,7 @@ from mqstore.backlog.matches import count_matches
 from mqstore.backlog.request import BacklogRequest
 from mqstore.backlog.rows import rows
 from mqstore.backlog.schema import SCHEMA
+from mqstore.backlog.standing import Standing
 from mqstore.format.arrays import Int64s
 from mqstore.read.source import Origin, RecordSource
 
@@ -61,6 +63,20 @@ def measure_in_batches(
             pending = []
     if pending:
         yield _joined(pending)
+
+
+def by_offsets(items: Sequence[BacklogItem], as_of_ms: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``items``, with the values of the columns BY_OFFSETS only.
+
+    No message is looked at. ``as_of_ms`` is asOf, in ms since the epoch.
+    """
+    for first in range(0, len(items), _BATCH_ROWS):
+        some = items[first : first + _BATCH_ROWS]
+        standing, none = Standing.of(some), np.zeros(len(some), np.int64)
+        amounts = Amounts(
+            np.arange(len(some)), standing.lag, none, none, none, none, [None] * len(some)
+        )
+        yield rows(some, standing, amounts, (none[:0], none[:0]), as_of_ms)
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mqstore.backlog.items import BacklogItem, broker_filter
@@ -44,11 +45,15 @@ from mqstore.pop.state import PULL, PopState
 from mqstore.read.broker_state import BrokerState, ConnectedGroup, note_left_out
 from mqstore.read.capabilities import unreadable
 from mqstore.read.selection import unknown
-from mqstore.read.source import BoundsSource, Snapshot
+from mqstore.read.source import BoundsSource, Origin, Snapshot
 
 _LOG = logging.getLogger(__name__)
 MAX_ITEMS: Final = 5_000_000
 _UNITS_PER_TASK: Final = 1_000_000  # about 0.1 s of ConsumeQueue, some seconds of tag strings
+_OF_ITEMS: Final = (
+    *("committed", "bounds", "topics", "filters", "online"),
+    *("hidden_groups", "hidden_topics"),
+)
 _ITEM_UNITS: Final = 100  # what a row costs beside its units, in units
 
 
@@ -68,21 +73,48 @@ def plan_all(
     sources: Sequence[BoundsSource], snapshots: Sequence[Snapshot], request: BacklogRequest
 ) -> list[BacklogItem]:
     """As ``plan``, of several stores: each named group must be known to one of them."""
-    pairs = zip(sources, snapshots, strict=True)
-    brokers = [_Broker.of(source, snapshot, request) for source, snapshot in pairs]
-    _check_groups(brokers, request)
-    _check_topics(brokers, request)
-    items: list[BacklogItem] = []
-    for broker in brokers:
-        for item in broker.items(request):
-            items.append(item)
-            if len(items) > MAX_ITEMS:
-                expected = f"the stores have more than {MAX_ITEMS:,} rows: name fewer groups"
-                raise InvalidOptionError("groups", request.groups or "", expected)
-    refused = (error for broker in brokers for error in broker.refusals(request))
-    if not items and (first := next(refused, None)) is not None:
-        raise first
-    return items
+    return Planner(request).plan(sources, snapshots)
+
+
+class Planner:
+    """Plans the same request again and again: items of a broker where nothing changed are kept."""
+
+    def __init__(self, request: BacklogRequest) -> None:
+        self._request = request
+        self._kept: dict[Origin, tuple[_Broker, list[BacklogItem]]] = {}
+
+    def plan(
+        self, sources: Sequence[BoundsSource], snapshots: Sequence[Snapshot]
+    ) -> list[BacklogItem]:
+        """Return what ``plan_all`` returns; raises as it does."""
+        request = self._request
+        pairs = zip(sources, snapshots, strict=True)
+        brokers = [_Broker.of(source, snapshot, request) for source, snapshot in pairs]
+        _check_groups(brokers, request)
+        _check_topics(brokers, request)
+        items: list[BacklogItem] = []
+        kept = {}
+        for broker in brokers:
+            origin = broker.snapshot.origin
+            of_broker = self._items(broker, self._kept.get(origin), MAX_ITEMS - len(items))
+            kept[origin] = broker, of_broker
+            items += of_broker
+        self._kept = kept
+        refused = (error for broker in brokers for error in broker.refusals(request))
+        if not items and (first := next(refused, None)) is not None:
+            raise first
+        return items
+
+    def _items(
+        self, broker: "_Broker", kept: "tuple[_Broker, list[BacklogItem]] | None", most: int
+    ) -> list[BacklogItem]:
+        if kept is not None and broker.stands_as(kept[0]):
+            return kept[1]
+        found = list(islice(broker.items(self._request), most + 1))
+        if len(found) > most:
+            expected = f"the stores have more than {MAX_ITEMS:,} rows: name fewer groups"
+            raise InvalidOptionError("groups", self._request.groups or "", expected)
+        return found
 
 
 def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogItem, ...]]:
@@ -157,8 +189,10 @@ class _Broker:
         named = {group for _, group in (*committed, *pops.modes)} | set(request.subscriptions)
         groups = sorted(filter(chosen, named))
         hidden: dict[str, StoreError] = {}
-        online = config.online(groups, hidden.__setitem__)
-        filters = config.filter_expressions(groups) if online is None else _expressions(online)
+        asked_for = groups if request.with_members else []
+        online = config.online(asked_for, hidden.__setitem__)
+        filters = config.filter_expressions(asked_for) if online is None else _expressions(online)
+        online = online if request.with_members else None
         # Those whose subscriptions were given need not be seen.
         given = request.subscriptions
         asked = {group: error for group, error in hidden.items() if group not in given}
@@ -169,6 +203,12 @@ class _Broker:
         refused = {**dict(snapshot.refused), **unread}
         seen = topics, committed, filters, dict(bounds)
         return cls(config, snapshot, *seen, hidden, refused, online, pops)
+
+    def stands_as(self, other: "_Broker") -> bool:
+        """Tell whether the items are those of another look; those of POP groups change by time."""
+        return not (self.pops.modes or other.pops.modes) and all(
+            getattr(self, name) == getattr(other, name) for name in _OF_ITEMS
+        )
 
     @property
     def groups(self) -> set[str]:

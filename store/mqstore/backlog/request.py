@@ -28,6 +28,8 @@ class BacklogRequest:
     lag_mode: how lagMatching is counted. ``exact``: by ConsumeQueue hash, then by the tag
     itself, SQL92 by the properties; ``hash``: by the hash only, as the broker's metrics do, for
     which every message passes SQL92; ``offset``: no expression is looked at.
+    with_members: whether who is connected is asked for, and what they subscribe to. Without, no
+    subscription is known but those that are given, nor how many consumers there are.
     by_tag: one row for each tag among the unconsumed messages of a queue, read from the
     records whatever the lag_mode; one row with a null tag if there are none.
     """
@@ -36,6 +38,7 @@ class BacklogRequest:
     subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     lag_mode: str = EXACT
     by_tag: bool = False
+    with_members: bool = True
 
     def __post_init__(self) -> None:
         if self.lag_mode not in LAG_MODES:

@@ -53,6 +53,14 @@ COLUMNS: Final = (
      "popped, and popped again by a broker that starts on this store; null as above, or a cluster"),
 )  # fmt: skip
 
+BY_OFFSETS: Final = frozenset(
+    {
+        "brokerName", "group", "topic", "queueId", "tag", "brokerOffset", "consumerOffset",
+        "minOffset", "diff", "lag", "expired", "asOf", "mode", "ready", "inflight", "due",
+        "unacknowledged", "redelivered",
+    }
+)  # fmt: skip
+"""The columns that need no message and no subscription: offsets tell them."""
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])
 POP_COUNTS: Final = ("ready", "inflight", "due", "unacknowledged", "redelivered")
 """The columns that only POP groups have."""

@@ -30,6 +30,7 @@ from mqstore.live.remoting.routes import MASTER_ID
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.send.requests import Queue
 from mqstore.pop.state import PULL
+from mqstore.read.capabilities import check_here
 from mqstore.read.selection import OpenStores
 
 GROUPS_OPTION: Final = "--groups"
@@ -76,6 +77,7 @@ def standing_offsets(
     for another delivery, or that committed nothing there, and what ``backlog.plan_all`` raises.
     """
     snapshots = stores.held_of(lambda _: True)
+    check_here(stores.sources)  # Offsets of a broker that is away would be lost.
     items = plan_all(stores.sources, snapshots, BacklogRequest(groups=",".join(groups)))
     found = []
     for item in items:

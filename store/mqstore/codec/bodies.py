@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.codec import compute as pc
 from mqstore.codec.compression import MAX_DECOMPRESSED_BYTES, BodyTooLongError, decompress
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.slices import slices

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.codec import compute as pc
 from mqstore.codec.encode import Encoded, Messages, binary_lengths, fixed_width
 from mqstore.format.client_message import CLIENT_HEAD, CLIENT_LENGTHS
 from mqstore.format.message import PROPERTIES_LENGTH

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.format.arrays import Int32s, Int64s, Mask
 from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.codec import compute as pc
 from mqstore.codec.bodies import Plain, body_column, compression_names
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hosts import host_text, offset_msg_id

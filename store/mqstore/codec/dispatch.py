@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.codec import compute as pc
 from mqstore.codec.checksum import crc_of
 from mqstore.format.arrays import Bytes, Int32s, Int64s, Recycled, Structs
 from mqstore.format.message import (

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.slices import slices
 from mqstore.format.arrays import Bytes, Int64s, Mask

@@ -18,7 +18,7 @@ IDENTITIES: Final = {"offset": ("topic", "queueId", "queueOffset"), "id": ("msgI
 """The columns of a message's identity: where it lies, or the id that its producer gave it."""
 OF_CONTENT: Final = ("flag", "properties", "body")
 
-_KEY: Final = np.array([0x6D716C6F67206175, 0x6469742031000000], np.uint64)
+FIRST_KEY: Final = np.array([0x6D716C6F67206175, 0x6469742031000000], np.uint64)
 
 
 def message_digests(batch: pa.RecordBatch, by: str, left_out: Collection[str]) -> UInt64Pairs:
@@ -36,7 +36,7 @@ def message_digests(batch: pa.RecordBatch, by: str, left_out: Collection[str]) -
 
 def identity_digests(batch: pa.RecordBatch, by: str) -> UInt64Pairs:
     """Return the digest of the identity of each message."""
-    keys = np.broadcast_to(_KEY, (batch.num_rows, 2))
+    keys = np.broadcast_to(FIRST_KEY, (batch.num_rows, 2))
     columns = [batch.column(name) for name in IDENTITIES[by]]
     keys = _texts(columns[0], keys)
     return _numbers(columns[1:], keys) if columns[1:] else keys
@@ -68,7 +68,7 @@ def _properties(column: pa.MapArray, left_out: Collection[str]) -> UInt64Pairs:
     # There are few names, so each is hashed, and looked for, once.
     encoded = names.dictionary_encode()
     known = encoded.dictionary
-    named = _texts(known, np.broadcast_to(_KEY, (len(known), 2)))
+    named = _texts(known, np.broadcast_to(FIRST_KEY, (len(known), 2)))
     counts = np.array([name not in left_out for name in known.to_pylist()], np.bool_)
     codes = encoded.indices.to_numpy()
     rows = np.flatnonzero(counts[codes]) if len(known) else np.zeros(0, np.int64)

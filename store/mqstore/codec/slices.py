@@ -4,8 +4,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.format.arrays import Bytes, Int64s, Mask
 
 _MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.

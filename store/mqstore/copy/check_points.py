@@ -4,9 +4,9 @@ What two points share is read once.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from mqstore.errors import CorruptStoreError, PointNotFoundError
 from mqstore.files.base.read_file import ReadFile
@@ -15,6 +15,10 @@ from mqstore.files.points.manifest import DIGEST_CHARS, PointPart
 from mqstore.files.points.repository import Repository, object_path
 
 _BYTES_AT_ONCE: Final = 1 << 20
+_TakenBytes: TypeAlias = tuple[str, int, int, str]
+"""The object, start, length and digest of a part."""
+_PointSpan: TypeAlias = tuple[int, int]
+"""The first and the last of points in a row, by their places among all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,9 @@ def check_points(
     Nothing is changed. Raises NotARepositoryError, StoreUnavailableError, OSError.
     """
     problems: list[PointProblem] = []
-    needed: dict[tuple[str, int, int, str], list[int]] = {}
-    for number in repository.numbers():
+    needed: dict[_TakenBytes, list[_PointSpan]] = {}
+    numbers = repository.numbers()
+    for place, number in enumerate(numbers):
         try:
             manifest = repository.manifest(number)
         except CorruptStoreError as error:
@@ -46,16 +51,18 @@ def check_points(
             continue
         for file in manifest.files.values():
             for part in file.parts:
-                key = part.name, part.start, part.length, part.digest
-                numbers = needed.setdefault(key, [])
-                if not numbers or numbers[-1] != number:
-                    numbers.append(number)
-    return problems + list(_of_objects(repository.backing, needed, progress))
+                spans = needed.setdefault((part.name, part.start, part.length, part.digest), [])
+                if spans and spans[-1][1] >= place - 1:
+                    spans[-1] = spans[-1][0], place
+                else:
+                    spans.append((place, place))
+    return problems + list(_of_objects(repository.backing, needed, numbers, progress))
 
 
 def _of_objects(
     backing: Backing,
-    needed: dict[tuple[str, int, int, str], list[int]],
+    needed: dict[_TakenBytes, list[_PointSpan]],
+    numbers: Sequence[int],
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[PointProblem]:
     total, done = sum(length for _, _, length, _ in needed), 0
@@ -67,20 +74,27 @@ def _of_objects(
         try:
             file = backing.open(path)
         except FileNotFoundError:
-            harmed = {n for p in parts for n in needed[p.name, p.start, p.length, p.digest]}
-            yield PointProblem(path, 0, "the object is missing", tuple(sorted(harmed)))
+            yield PointProblem(path, 0, "the object is missing", _harmed(parts, needed, numbers))
             continue
         try:
             for part in parts:
                 reason = _problem(file, part)
                 if reason:
-                    harmed = set(needed[part.name, part.start, part.length, part.digest])
-                    yield PointProblem(path, part.start, reason, tuple(sorted(harmed)))
+                    harmed = _harmed([part], needed, numbers)
+                    yield PointProblem(path, part.start, reason, harmed)
                 done += part.length
                 if progress is not None:
                     progress(done, total)
         finally:
             file.close()
+
+
+def _harmed(
+    parts: Sequence[PointPart], needed: dict[_TakenBytes, list[_PointSpan]], numbers: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the points that need one of the parts."""
+    spans = {span for p in parts for span in needed[p.name, p.start, p.length, p.digest]}
+    return tuple(sorted({n for first, last in spans for n in numbers[first : last + 1]}))
 
 
 def _problem(file: ReadFile, part: PointPart) -> str:

@@ -5,7 +5,7 @@ found, a run was killed: whatever no manifest names is removed before anything e
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
@@ -17,14 +17,13 @@ from mqstore.files.points.repository import (
     MOST_POINTS,
     OBJECT_FOLDERS,
     POINTS,
-    REPOSITORY_MARK,
     UNFINISHED,
     Repository,
     is_begun,
-    object_folder,
     object_path,
     point_path,
 )
+from mqstore.format.names import REPOSITORY_MARK
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ class PointChange:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         with self._stack:
-            if self._is_begun and (kind is None or self._swept()):
+            if self._is_begun and (self._is_held() if kind is None else self._swept()):
                 self._backing.remove([UNFINISHED])
 
     def begin(self) -> None:
@@ -84,11 +83,9 @@ class PointChange:
             raise InvalidOptionError("REPO", self.repository.address, reason)
         return found
 
-    def tidy(self, number: int, needed: Collection[str]) -> None:
-        """Remove objects of the point ``number`` that it does not need, as of a first try."""
-        path = object_folder(number)
-        names = [f"{number:08d}/{entry.name}" for entry in self._backing.entries(path)]
-        self._backing.remove(object_path(name) for name in names if name not in needed)
+    def tidy(self, names: Iterable[str]) -> None:
+        """Remove objects that this process made and does not need, as of a first try."""
+        self._backing.remove(map(object_path, names))
 
     def publish(self, number: int, manifest: bytes) -> None:
         """Give the point its name: from here on it counts."""
@@ -108,12 +105,13 @@ class PointChange:
         """Remove all objects that no manifest names.
 
         Raises CorruptStoreError, and removes nothing, if a manifest cannot be read: what it needs
-        is not known then.
+        is not known then; StoreLockedError if another process took the repository over.
         """
         numbers = self.repository.numbers()
         needed: set[str] = set()
         for number in numbers:
             needed |= self.repository.manifest(number).objects()
+        self.check_held()  # Else what no manifest names may be another process's work.
         self._backing.remove(
             f"{POINTS}/{entry.name}"
             for entry in self._backing.entries(POINTS)
@@ -128,6 +126,13 @@ class PointChange:
             self._backing.remove(f"{path}/{name}" for name in gone)
             if len(gone) == len(found):
                 self._backing.remove_folder(path)
+
+    def _is_held(self) -> bool:
+        try:
+            self.check_held()
+        except (StoreError, OSError):
+            return False
+        return True
 
     def _swept(self) -> bool:
         try:

@@ -34,8 +34,8 @@ _PACK: Final = "pack"
 class PointTarget:
     """A CopyTarget that is the point ``number``; ``before`` is the point before it, if any.
 
-    ``linked_bytes`` and ``written_bytes`` count what was taken anew. Nothing of it counts before a
-    manifest names it.
+    ``linked_bytes`` and ``written_bytes`` count what was taken anew, in the objects ``made``.
+    Nothing of it counts before a manifest names it.
     """
 
     def __init__(self, backing: Backing, number: int, before: PointManifest | None) -> None:
@@ -49,12 +49,14 @@ class PointTarget:
             for folder in {name.partition("/")[0] for name in needed}
             for entry in backing.entries(f"{OBJECT_FOLDERS}/{folder}")
         }
+        self._suffix = backing.new_suffix()
         self._pack: NewObject | None = None
         self._pack_bytes = 0
         self._own = 0
         self._has_folder = False
         self._folders: dict[str, None] = {}
         self.files: dict[str, PointFile] = {}
+        self.made: set[str] = set()
         self.linked_bytes = 0
         self.written_bytes = 0
 
@@ -197,12 +199,13 @@ class PointTarget:
 
     @property
     def _pack_name(self) -> str:
-        return f"{self._number:08d}/{_PACK}"
+        return f"{self._number:08d}/{_PACK}{self._suffix}"
 
     def _write(self, data: bytes) -> None:
         if self._pack is None:
             self._make_folder()
             self._pack = self._backing.create(object_path(self._pack_name))
+            self.made.add(self._pack_name)
         self._pack.write(data)
         self._pack_bytes += len(data)
         self.written_bytes += len(data)
@@ -210,7 +213,9 @@ class PointTarget:
     def _next_name(self) -> str:
         self._make_folder()
         self._own += 1
-        return f"{self._number:08d}/{self._own}"
+        name = f"{self._number:08d}/{self._own}{self._suffix}"
+        self.made.add(name)
+        return name
 
     def _make_folder(self) -> None:
         if not self._has_folder:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 from mqstore.copy.copy_store import Copied, check_apart
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, NoSpaceError
 from mqstore.files.base import durable
 from mqstore.files.base.store_dir import open_dir, rocksdb_queues
 from mqstore.files.copy_target import Copy
 from mqstore.files.points.backing import LocalBacking
 from mqstore.files.points.folder import PartsFile, PointFolder
-from mqstore.files.points.manifest import DIGEST_CHARS, PointFile, PointPart
+from mqstore.files.points.manifest import DIGEST_CHARS, PointFile, PointManifest, PointPart
 from mqstore.files.points.repository import object_path
 from mqstore.format.names import ABORT
 from mqstore.read.directory import take
@@ -37,6 +37,7 @@ def restore_point(
     if isinstance(backing, LocalBacking):
         check_apart(os.fspath(target), [backing.address])
     with Copy(os.fspath(target)) as copy:
+        _check_room(copy, manifest)
         for folder in manifest.folders:
             copy.make_directory(folder)
         for file in manifest.files.values():
@@ -53,6 +54,15 @@ def restore_point(
             copy.put(ABORT, b"")
         take(copy.root)  # Raises if the store cannot be read.
     return Copied(take(target), 0, copy.copied_bytes, manifest.head.left_out)
+
+
+def _check_room(copy: Copy, manifest: PointManifest) -> None:
+    """Raise NoSpaceError where the disk has less free than the point's bytes."""
+    needed = sum(part.length for file in manifest.files.values() for part in file.parts)
+    disk = os.statvfs(copy.root)
+    free = disk.f_bavail * disk.f_frsize
+    if free < needed:
+        raise NoSpaceError(f"{copy.root}: the point has {needed} bytes, and {free} are free there")
 
 
 def _write(copy: Copy, file: PointFile, source: PartsFile, repository: str) -> None:

@@ -1,5 +1,6 @@
 """One more point of a repository: a store at one moment, of which only the new bytes are taken."""
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -19,8 +20,14 @@ from mqstore.files.points.repository import WantedPoint
 from mqstore.read.at_rest import take_at_rest
 from mqstore.read.source import Snapshot
 
+_LOG: Final = logging.getLogger(__name__)
 _REPOSITORY: Final = "REPO"
 _FILLS: Final = 10
+_CLOCK_MS: Final = 60_000
+_CLOCK_BACK: Final = (
+    "%s: the clock is behind the time of point %d. Points get times just after it until the clock "
+    "is there; rules of --keep take them for points of one moment, and keep the last one only"
+)
 
 
 def take_point(
@@ -46,6 +53,8 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     before = change.repository.manifest(numbers[-1]) if numbers else None
     number = change.next_number()
     began_ms = time.time_ns() // 1_000_000
+    if before is not None and began_ms < before.head.began_ms - _CLOCK_MS:
+        _LOG.warning(_CLOCK_BACK, backing.address, before.head.number)
     if before is not None:  # So a time finds one point, also where a clock went back.
         began_ms = max(began_ms, before.head.began_ms + 1)
     change.begin()
@@ -59,7 +68,7 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     made = _manifest(number, began_ms, place, target, filled)
     found = _read_back(backing, made)
     head = _head(made.head, found)
-    change.tidy(number, made.objects())
+    change.tidy(target.made - made.objects())
     change.publish(number, encode(PointManifest(head, made.folders, made.files)))
     return head
 

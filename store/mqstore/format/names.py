@@ -20,6 +20,7 @@ LOCK: Final = "lock"
 OURS: Final = ".mqlog"  # everything of ours lives below it; brokers never list the root
 STAGING: Final = "staging"
 COPY_MARK: Final = "mqlog-copy-in-progress"
+REPOSITORY_MARK: Final = "mqlog-repository"  # a file: the folder is a repository of points
 # A file of one byte in commitlog/ that keeps every broker from starting; it must sort last.
 INTERLOCK: Final = "99999999999999999999.mqlog-commit-in-progress"
 

@@ -3,6 +3,7 @@
  * Nothing is allocated, nothing is kept between calls, nothing recurses. Only what the caller
  * gave is read and written.
  */
+#include "audit.h"
 #include "decode.h"
 #include "digest.h"
 #include "encode.h"

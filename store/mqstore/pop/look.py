@@ -19,8 +19,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.files.config.pop_files import PopFacts
 from mqstore.format import properties
 from mqstore.format.arrays import Int64s, TopicGroup
@@ -169,14 +169,25 @@ def _warn_of_hidden(broker: str) -> None:
 
 
 def offsets_and_bounds(source: BoundsSource, snapshot: Snapshot) -> tuple[GroupOffsets, Snapshot]:
-    """Return what groups committed, and a snapshot that is not older where groups pop.
+    """Return what groups committed, and a snapshot that is not older where that matters.
 
-    Else a message that is popped, or revived, in between would be nowhere.
+    Where groups pop, a message that is popped, or revived, in between would be nowhere. And a group
+    that consumes what was stored in between would be ahead of its queue's end.
     """
     committed = source.config.consumer_offsets()
-    if not any(_is_of_pops(queue.topic) and queue.high for queue in snapshot.queues):
+    pops = any(_is_of_pops(queue.topic) and queue.high for queue in snapshot.queues)
+    if not pops and not _is_ahead(committed, snapshot):
         return committed, snapshot
     return committed, source.held(lambda _: True, strict=False)
+
+
+def _is_ahead(committed: GroupOffsets, snapshot: Snapshot) -> bool:
+    ends = {(queue.topic, queue.queue_id): queue.high for queue in snapshot.queues}
+    return any(
+        queue_offset > ends.get((topic, queue_id), queue_offset)
+        for (topic, _), queues in committed.items()
+        for queue_id, queue_offset in queues.items()
+    )
 
 
 def snapshot_of_pops(source: BoundsSource, topics: Container[str]) -> Snapshot | None:

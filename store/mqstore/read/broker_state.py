@@ -58,12 +58,16 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """A broker: its directory or address, its version if known, the bytes of its CommitLog."""
+    """A broker: its directory or address, its version if known, the bytes of its CommitLog.
+
+    ``away`` is why nothing of it is known.
+    """
 
     place: str
     version: str | None
     low: int
     high: int
+    away: StoreError | None = None
 
 
 class BrokerState(Protocol):

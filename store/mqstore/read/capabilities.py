@@ -3,7 +3,7 @@
 A reader asks for a capability; a place that lacks it is refused by name here, and nowhere else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from mqstore.errors import InvalidOptionError, StoreError
@@ -130,11 +130,39 @@ class DeletesFiles(Protocol):
         """Return when the file with that byte was last written (epoch ms); None: not known."""
 
 
+@runtime_checkable
+class ComesAndGoes(Protocol):
+    """A BoundsSource whose broker a look may leave out. Not every one can be."""
+
+    @property
+    def away(self) -> StoreError | None:
+        """Why the last look left the broker out; None: it did not."""
+
+
+def check_here(sources: Sequence[BoundsSource]) -> None:
+    """Raise the error of a broker that the last look left out."""
+    for source in sources:
+        if isinstance(source, ComesAndGoes) and source.away is not None:
+            raise source.away
+
+
 class BrokerFinder(Protocol):
     """A place with several brokers, which come and go: a cluster. ``close`` it."""
 
     def brokers(self) -> Sequence[str]:
         """Return the names of the brokers that are there now."""
+
+    def look(
+        self,
+        brokers: Sequence[str],
+        topics: Callable[[str], bool] | None = None,
+        groups: Callable[[str], object] | None = None,
+    ) -> None:
+        """Ask all those brokers at once what is then asked of each, for some seconds.
+
+        What queues of those ``topics`` hold, and who consumes as those ``groups``; None: of none.
+        A broker that does not answer is as if it had nothing, with a warning, unless all are so.
+        """
 
     def source(self, broker_name: str) -> "FoundBounds":
         """Return that broker, there or not."""

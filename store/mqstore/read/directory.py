@@ -1,4 +1,9 @@
-"""A store in a directory: what its queues are kept in decides how it is opened."""
+"""A store in a directory: what its queues are kept in decides how it is opened.
+
+What reads RocksDB is imported for stores that have their queues there.
+"""
+
+# ruff: noqa: PLC0415
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -13,7 +18,6 @@ from mqstore.files.base.store_dir import (
 )
 from mqstore.files.rocksdb.database import check_installed
 from mqstore.files.store import Store
-from mqstore.read.rocksdb_bounds import RocksOrigin, rocksdb_store
 from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreOrigin
 
@@ -29,12 +33,18 @@ def open_origin(root: Root, commit_log: Sequence[str | Folder] = ()) -> StoreOri
     if path is None:
         return StoreOrigin(found.folder, found.commit_log, dledger=found.dledger)
     check_installed(f"{found.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")
+    from mqstore.read.rocksdb_bounds import RocksOrigin
+
     return RocksOrigin(found.folder, found.commit_log, path, dledger=found.dledger)
 
 
 def open_store(root: Root, commit_log: Sequence[str | Folder] = ()) -> Store:
     """Return the store at ``root``, whatever its queues are kept in. Raises as ``open_origin``."""
     origin = open_origin(root, commit_log)
+    if type(origin) is StoreOrigin:
+        return Store(origin)
+    from mqstore.read.rocksdb_bounds import RocksOrigin, rocksdb_store
+
     if isinstance(origin, RocksOrigin):
         return rocksdb_store(origin, origin.queue_path)
     return Store(origin)

@@ -26,15 +26,12 @@ from mqstore.files.base.store_dir import Root, open_dir
 from mqstore.files.store import Store
 from mqstore.files.txn.intent import CommitFence
 from mqstore.format.arrays import TopicQueue
+from mqstore.read.by_log import CACHE_DIR, default_cache
 from mqstore.read.log_records import LogRecords
 from mqstore.read.queues import QueueBounds, Weight
 from mqstore.read.snapshot import check_log_files, configured, name_of
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
-
-QUEUES: Final = "queues"
-CACHE_DIR: Final = "cacheDir"
-BY_LOG_WORD: Final = "log"
 
 _LOG = logging.getLogger(__name__)
 _SHOWN: Final = 10
@@ -82,17 +79,6 @@ def open_by_log(root: Root, commit_log: Sequence[str] = (), cache: str = "") -> 
             expected = f"lies in the store {found.root}: name another directory in cacheDir"
             raise InvalidOptionError(CACHE_DIR, cache, expected)
     return LogOrigin(found.folder, found.commit_log, cache, dledger=found.dledger)
-
-
-def default_cache() -> str:
-    """Return mqlog's directory in the user's cache, as the XDG base directories say.
-
-    A package for it (platformdirs) would know more systems than Spark and brokers run on.
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # noqa: PTH117 - as the specification says, else it is ignored
-        base = os.path.expanduser("~/.cache")  # noqa: PTH111
-    return f"{base}/mqlog"
 
 
 class LogBounds(StoreBounds):

@@ -1,8 +1,9 @@
 """Messages of a topic as a user names them: by queue and offset, time, tags, SQL92 and keys."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
@@ -81,14 +82,19 @@ class MessageQuery:
 
 
 def snapshots_of(
-    stores: OpenStores, topic: str | None = None, *, held: bool = False
+    stores: OpenStores,
+    topic: str | None = None,
+    *,
+    held: bool = False,
+    groups: Callable[[str], object] | None = None,
 ) -> tuple[Snapshot, ...]:
     """Return what the queues of each broker hold: of all topics, or of one that must be known.
 
-    With ``held`` also queues whose messages cannot be read from here. Raises UnknownTopicError
+    With ``held`` also queues whose messages cannot be read from here; ``groups`` are then those
+    whose consumers will be asked for. Raises UnknownTopicError
     with the nearest names.
     """
-    take = stores.held_of if held else stores.snapshots_of
+    take = partial(stores.held_of, groups=groups) if held else stores.snapshots_of
     if topic is None:
         return take(lambda _: True)
     found = take(lambda name: name == topic)

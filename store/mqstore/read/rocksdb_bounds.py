@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from mqstore.derive.rocksdb_queues import RocksQueues
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.store import Store
-from mqstore.read.log_directory import default_cache
+from mqstore.read.by_log import default_cache
 from mqstore.read.queues import QueueFilter
 from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin

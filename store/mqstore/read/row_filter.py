@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.format.arrays import Mask
 from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.read.settings import ScanOptions

@@ -4,11 +4,11 @@ A source gives checked records; here rows are chosen, bodies are checked and dec
 columns are made.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Fetched, QueueSlice, RecordSource
 from mqstore.read.units import UnitBatch
 
+Made = TypeVar("Made")
+Taken: TypeAlias = Callable[[Fetched], Generator[Made, None, UnitBatch]]
 _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 
 
@@ -37,10 +39,20 @@ def scan(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.Re
     DataLossError at messages that expired since the slices were planned; the messages before it in
     its queue are yielded first. The error of a record has its ``physical_offset``.
     """
+    yield from scan_otherwise(slices, settings, None)
+
+
+def scan_otherwise(
+    slices: Sequence[QueueSlice], settings: ScanSettings, taken: Taken[Made] | None
+) -> Iterator[pa.RecordBatch | Made]:
+    """As ``scan``, but what ``taken`` makes stands for the batches of the units that it takes.
+
+    It yields what it makes, and returns the units that it leaves: all of a batch, or none.
+    """
     settings = replace(settings, first_rows=min(settings.first_rows, settings.batch_rows))
     for origin, group in groupby(slices, key=lambda piece: piece.origin):
         with closing(origin.records(settings.read_mode)) as source:
-            yield from _Scan(source, settings).run(list(group))
+            yield from _Scan(source, settings).run(list(group), taken)
         settings = replace(settings, first_rows=settings.batch_rows)
 
 
@@ -59,8 +71,12 @@ class _Scan:
             settings, self._filter, check_crc=self._checks_crc, plain=self._plains
         )
 
-    def run(self, slices: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
+    def run(
+        self, slices: Sequence[QueueSlice], taken: Taken[Made] | None
+    ) -> Iterator[pa.RecordBatch | Made]:
         for fetched in self._source.fetched(slices, self._settings, self._damage.add):
+            if taken is not None and not len((yield from taken(fetched))):
+                continue
             for batch in self._batches(fetched):
                 if batch.num_rows:
                     yield batch

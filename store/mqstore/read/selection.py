@@ -72,9 +72,10 @@ class OpenStores:
         """
         self.selection = selection
         self._clusters = tuple(clusters)
+        self._brokers = [(cluster, list(cluster.brokers())) for cluster in clusters]
         self.sources: tuple[BoundsSource, ...] = (
             *stores,
-            *(cluster.source(name) for cluster in clusters for name in cluster.brokers()),
+            *(cluster.source(name) for cluster, names in self._brokers for name in names),
         )
         self._strict = strict
 
@@ -111,17 +112,31 @@ class OpenStores:
 
     def snapshots_of(self, topics: Callable[[str], bool]) -> tuple[Snapshot, ...]:
         """Return a snapshot of the queues of those topics of each store, whatever is chosen."""
+        self._look(None, None)
         found = tuple(source.snapshot(topics, strict=self._strict) for source in self.sources)
         _check_rights(found)
         check_names_differ((one.broker_name, one.origin.name) for one in found)
         return found
 
-    def held_of(self, topics: Callable[[str], bool]) -> tuple[Snapshot, ...]:
-        """As ``snapshots_of``, also of what cannot be read from here: for tables of queues."""
+    def held_of(
+        self, topics: Callable[[str], bool], groups: Callable[[str], object] | None = None
+    ) -> tuple[Snapshot, ...]:
+        """As ``snapshots_of``, also of what cannot be read from here: for tables of queues.
+
+        ``groups`` are those whose consumers will be asked for.
+        """
+        self._look(topics, groups)
         found = tuple(source.held(topics, strict=self._strict) for source in self.sources)
         _check_rights(found)
         check_names_differ((one.broker_name, one.origin.name) for one in found)
         return found
+
+    def _look(
+        self, topics: Callable[[str], bool] | None, groups: Callable[[str], object] | None
+    ) -> None:
+        """Look at all brokers of each cluster at once, unless it is about messages alone."""
+        for cluster, brokers in self._brokers if self.selection.with_state else ():
+            cluster.look(brokers, topics, groups)
 
     def _chosen(self, snapshots: tuple[Snapshot, ...]) -> tuple[Snapshot, ...]:
         assigned = self.selection.assign

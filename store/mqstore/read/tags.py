@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.errors import InvalidOptionError
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.hashing import java_hash

@@ -18,7 +18,7 @@ from mqstore.errors import DataLossError, InvalidOptionError, shown
 from mqstore.format.arrays import TopicQueue
 from mqstore.options import grammar
 from mqstore.pop.look import pop_state, snapshot_of_pops
-from mqstore.read.log_directory import BY_LOG_WORD
+from mqstore.read.by_log import BY_LOG_WORD
 from mqstore.read.offsets import (
     At,
     AtTimestamp,

@@ -2,12 +2,17 @@
 
 All that is above knows OpenStores only. Options that are only for one kind are refused by name
 where no path is of that kind; where there are both, each option is for those it is made for.
+
+What opens a kind of place is imported for a place of that kind: a read of a directory does not
+wait for the code of clusters, object stores and points.
 """
 
+# ruff: noqa: PLC0415
+
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.files.base.directory import Directory
@@ -15,25 +20,25 @@ from mqstore.files.base.folder import Folder
 from mqstore.files.objects.address import (
     FILE_SYSTEM,
     OBJECT_OPTIONS,
+    PLAIN,
     is_object_option,
     is_object_store,
     parse_object_store,
 )
-from mqstore.files.objects.connection import PLAIN
-from mqstore.files.objects.folder import open_objects
 from mqstore.live.options import LIVE_OPTIONS, cluster_settings
-from mqstore.live.origin.cluster_origin import ClusterBrokers
 from mqstore.live.remoting.address import Address, is_address, parse_address
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options import store_paths
 from mqstore.options.store_paths import expand
-from mqstore.read.at_rest import open_at_rest
+from mqstore.read.by_log import CACHE_DIR, QUEUES
 from mqstore.read.capabilities import NO_STREAM
 from mqstore.read.directory import open_origin
-from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
 from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.read.store_bounds import StoreOrigin
 from mqstore.request.repositories import point_at
+
+if TYPE_CHECKING:
+    from mqstore.live.origin.cluster_origin import ClusterBrokers
 
 NAME_SERVERS: Final = "nameServers"
 LIVE: Final = LIVE_OPTIONS
@@ -137,13 +142,15 @@ def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str | Folde
         expected = "is for directories: in an object store the CommitLog is the folder commitlog"
         raise InvalidOptionError("storePathCommitLog", texts["storePathCommitLog"], expected)
     return tuple(
-        points[path]
-        if path in points
-        else open_objects(parse_object_store(path, texts))
-        if is_object_store(path)
-        else path
+        points[path] if path in points else _objects(path, texts) if path in remote else path
         for path in paths
     )
+
+
+def _objects(path: str, texts: Mapping[str, str]) -> Folder:
+    from mqstore.files.objects.folder import open_objects
+
+    return open_objects(parse_object_store(path, texts))
 
 
 def names_cluster(paths: Sequence[str], texts: Mapping[str, str]) -> bool:
@@ -178,10 +185,7 @@ def open_all(
         for root, name in zip(selection.roots, broker_names(selection), strict=True)
     ]
     named = selection.subscribe or selection.assign or ()
-    found = [
-        ClusterBrokers(settings, named, selection.groups, with_state=selection.with_state)
-        for settings in clusters
-    ]
+    found = [_cluster(settings, named, selection) for settings in clusters]
     try:
         return OpenStores(selection, stores, found, strict=strict)
     except StoreError:
@@ -192,10 +196,22 @@ def open_all(
         raise
 
 
+def _cluster(
+    settings: ClusterSettings, named: Collection[str], selection: Selection
+) -> "ClusterBrokers":
+    from mqstore.live.origin.cluster_origin import ClusterBrokers
+
+    return ClusterBrokers(settings, named, selection.groups, with_state=selection.with_state)
+
+
 def _open_store(root: Folder, selection: Selection) -> StoreOrigin:
     """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
     if selection.by_log:
+        from mqstore.read.log_directory import open_by_log
+
         return open_by_log(root, selection.commit_log, selection.cache)
     if root.is_remote:
+        from mqstore.read.at_rest import open_at_rest
+
         return open_at_rest(root)
     return open_origin(root, selection.commit_log)

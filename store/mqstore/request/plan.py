@@ -10,7 +10,7 @@ import pyarrow as pa
 from mqstore.codec.schema import check_columns, message_schema, resolve_columns
 from mqstore.errors import InvalidSchemaError
 from mqstore.options.grammar import did_you_mean
-from mqstore.read.log_directory import BY_LOG_WORD
+from mqstore.read.by_log import BY_LOG_WORD
 from mqstore.read.row_filter import RowFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

@@ -10,9 +10,9 @@ from typing import Any, Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options.option import Option
 from mqstore.options.texts import parse
-from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR
+from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR
 from mqstore.request.places import LIVE, OBJECTS, Places, places
-from mqstore.request.read_options import READ_OPTIONS, ReadOptions, takers
+from mqstore.request.read_options import READ_OPTIONS, ReadOptions, takers, takes
 from mqstore.tables.catalog import CATALOG
 
 IN_READ: Final[dict[str, Option]] = {**READ_OPTIONS, **LIVE, **OBJECTS}
@@ -59,12 +59,11 @@ def _check_has_table(options: ReadOptions) -> None:
 def check_together(options: ReadOptions) -> None:
     """Raise InvalidOptionError for options that contradict each other, or are for another table."""
     for option in READ_OPTIONS.values():
-        tables = takers(option.name)
-        if option.name in options.given and options.table not in tables:
+        if option.name in options.given and not takes(options.table, option.name):
             raise InvalidOptionError(
                 option.name,
                 options.given[option.name],
-                f"is for table={'|'.join(sorted(tables))}, not {options.table}",
+                f"is for table={'|'.join(sorted(takers(option.name)))}, not {options.table}",
             )
     if options.table == "index" and not options.keys:
         for name in ("subscribe", "subscribePattern", "includeSystemTopics"):

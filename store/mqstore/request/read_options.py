@@ -16,7 +16,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.read.admission import Admission
-from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
+from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.plan import MAX_PARTITION_BYTES
 from mqstore.read.retention import RetentionPolicy, policy_of_file
 from mqstore.read.settings import ScanOptions
@@ -196,17 +196,11 @@ READ_OPTIONS: Final = {
 STREAM_OPTIONS: Final = options_of(StreamOptions)
 
 
+def takes(table: str, option: str) -> bool:
+    """Tell whether a value of the option ``table`` takes an option, by its name."""
+    return option not in _OF_TABLES if table == MESSAGES else CATALOG[table].takes(option)
+
+
 def takers(option: str) -> list[str]:
     """Return the values of the option ``table`` that take an option, ``messages`` first."""
-    of_messages = [] if option in _OF_TABLES else [MESSAGES]
-    return of_messages + [table.name for table in CATALOG.values() if table.takes(option)]
-
-
-def _undeclared() -> set[str]:
-    return set().union(*(t.options for t in CATALOG.values())) - {
-        declared.name for declared in READ_OPTIONS.values()
-    }
-
-
-if _undeclared():
-    raise ValueError(f"tables take options that no read has: {sorted(_undeclared())}")
+    return [table for table in TABLES if takes(table, option)]

@@ -6,22 +6,28 @@
 /backup/broker-a@2026-11-22T09:00Z        the last point that was begun by that time
 /backup/broker-a@-1d                      the last one a day ago
 s3://backup/broker-a@latest               of a repository in an object store
+
+Every path of a read is looked at here, and few name points: what reads them is imported for those.
 """
+
+# ruff: noqa: PLC0415
 
 import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.files.objects.address import is_object_store, parse_object_store
-from mqstore.files.objects.repository import ObjectBacking
-from mqstore.files.points.backing import Backing, LocalBacking
-from mqstore.files.points.folder import PointFolder, point_folder
-from mqstore.files.points.manifest import PointHead
-from mqstore.files.points.repository import REPOSITORY_MARK, Repository, WantedPoint
+from mqstore.format.names import REPOSITORY_MARK
 from mqstore.options import grammar, store_paths
+
+if TYPE_CHECKING:
+    from mqstore.files.points.backing import Backing
+    from mqstore.files.points.folder import PointFolder
+    from mqstore.files.points.manifest import PointHead
+    from mqstore.files.points.repository import Repository, WantedPoint
 
 __all__ = [
     "PointFolder",
@@ -38,7 +44,7 @@ _LOOKS: Final = re.compile(r"latest|[0-9]{1,8}|-[0-9]+[A-Za-z]+|[0-9]{4}-[0-9]{2
 _FORMS: Final = "REPO@latest, REPO@3 or REPO@2026-11-22T09:00Z"
 
 
-def open_repository(path: str, texts: Mapping[str, str]) -> Repository:
+def open_repository(path: str, texts: Mapping[str, str]) -> "Repository":
     """Return the repository that ``path`` names; it may not be there yet.
 
     ``texts`` are the options of object stores. Raises InvalidOptionError, also for a point.
@@ -49,10 +55,12 @@ def open_repository(path: str, texts: Mapping[str, str]) -> Repository:
         if is_repository(base) or (is_object_store(path) and _LOOKS.fullmatch(text)):
             expected = f"names a point, not the repository: write {shown(base)}"
             raise InvalidOptionError("REPO", path, expected)
+    from mqstore.files.points.repository import Repository
+
     return Repository(_backing(path, texts))
 
 
-def point_at(path: str, texts: Mapping[str, str]) -> PointFolder | None:
+def point_at(path: str, texts: Mapping[str, str]) -> "PointFolder | None":
     """Return the point that a path names; None for any other path. Connects to nothing.
 
     Raises InvalidOptionError for a repository without a point, and for one named in another form.
@@ -67,10 +75,12 @@ def point_at(path: str, texts: Mapping[str, str]) -> PointFolder | None:
         if is_repository(base):
             raise InvalidOptionError("path", path, f"names no point: write {_FORMS}")
         return None
+    from mqstore.files.points.folder import point_folder
+
     return point_folder(_backing(base, texts), _wanted(text), path)
 
 
-def repository_at(path: str, texts: Mapping[str, str]) -> Repository | None:
+def repository_at(path: str, texts: Mapping[str, str]) -> "Repository | None":
     """Return the repository that a path is, without a point; None for any other path.
 
     Asks the object store, if it is the address of one. Raises as ``Repository.check``.
@@ -89,13 +99,19 @@ def is_repository(path: str) -> bool:
     return os.path.lexists(f"{local}/{REPOSITORY_MARK}")
 
 
-def _backing(path: str, texts: Mapping[str, str]) -> Backing:
+def _backing(path: str, texts: Mapping[str, str]) -> "Backing":
+    from mqstore.files.points.backing import LocalBacking
+
     if is_object_store(path):
+        from mqstore.files.objects.repository import ObjectBacking
+
         return ObjectBacking(parse_object_store(path, texts))
     return LocalBacking(store_paths.absolute("path", path))
 
 
-def _wanted(text: str) -> WantedPoint:
+def _wanted(text: str) -> "WantedPoint":
+    from mqstore.files.points.repository import WantedPoint
+
     if text == "latest":
         return WantedPoint("latest")
     if text.isdecimal():

@@ -51,6 +51,7 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         interval_ms=options.interval_ms,
         look_again_ms=options.look_again_ms,
         kept_ms=options.kept_ms,
+        columns=tuple(columns),
         retention=options.retention,
         samples=options.samples,
     )

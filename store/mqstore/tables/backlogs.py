@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from mqstore import backlog
 from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
+from mqstore.backlog.request import group_test
 from mqstore.read.source import Origin, Snapshot
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 
@@ -22,8 +23,11 @@ class BacklogPart:
     request: BacklogRequest
     as_of_ms: int
 
-    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the items."""
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the items; without a look at messages if no column needs one."""
+        if not self.request.by_tag and backlog.BY_OFFSETS.issuperset(columns):
+            yield from backlog.by_offsets(self.items.items(), self.as_of_ms)
+            return
         yield from backlog.measure_in_batches(self.items.items(), self.request, self.as_of_ms)
 
 
@@ -42,7 +46,9 @@ class ComparePart:
 
 
 def _measured(wanted: TableRequest) -> list[BacklogPart]:
-    items, request, as_of_ms = planned_items(wanted)
+    by_offsets = bool(wanted.columns) and backlog.BY_OFFSETS.issuperset(wanted.columns)
+    with_members = wanted.by_tag or not by_offsets
+    items, request, as_of_ms = planned_items(wanted, with_members=with_members)
     shares = backlog.split(items, wanted.cores)
     return [BacklogPart(PackedItems.of(share), request, as_of_ms) for share in shares]
 
@@ -59,15 +65,23 @@ def _compared(wanted: TableRequest) -> list[ComparePart]:
 
 
 def planned_items(
-    wanted: TableRequest, held: Sequence[Snapshot] | None = None
+    wanted: TableRequest, held: Sequence[Snapshot] | None = None, *, with_members: bool = True
 ) -> tuple[list[BacklogItem], BacklogRequest, int]:
     """Return the queues of groups, the request, and when the offsets were read (epoch ms).
 
-    ``held`` is a snapshot of all that each store holds, if it was taken already.
+    ``held`` is a snapshot of all that each store holds, if it was taken already; ``with_members``
+    as in BacklogRequest.
     """
-    request = BacklogRequest(wanted.groups, wanted.subscriptions, wanted.lag_mode, wanted.by_tag)
+    request = BacklogRequest(
+        wanted.groups,
+        wanted.subscriptions,
+        wanted.lag_mode,
+        wanted.by_tag,
+        with_members=with_members,
+    )
+    groups = group_test(wanted.groups) if with_members else None
     # A topic is deleted if a snapshot of all topics does not have it.
-    snapshots = wanted.stores.held_of(lambda _: True) if held is None else held
+    snapshots = wanted.stores.held_of(lambda _: True, groups) if held is None else held
     choice = wanted.choice(consumed=True)
     items = backlog.plan_all(wanted.stores.sources, snapshots, request)
     if choice is not None:
@@ -75,22 +89,20 @@ def planned_items(
     return items, request, max(snapshot.taken_ms for snapshot in snapshots)
 
 
-BACKLOGS: Final = (
-    Table(
-        "backlog",
-        backlog.COLUMNS,
-        _measured,
-        options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag"},
-        order=_ROW_ORDER,
-        owner="group",
-        estimated=("bytesBehind", "bytesMatching"),
-    ),
-    Table(
-        "lagcompare",
-        backlog.COMPARE_COLUMNS,
-        _compared,
-        options=BY_QUEUE | BY_GROUP | {"subscriptions"},
-        order=_ROW_ORDER,
-        owner="group",
-    ),
+BACKLOG: Final = Table(
+    "backlog",
+    backlog.COLUMNS,
+    _measured,
+    options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag"},
+    order=_ROW_ORDER,
+    owner="group",
+    estimated=("bytesBehind", "bytesMatching"),
+)
+LAG_COMPARE: Final = Table(
+    "lagcompare",
+    backlog.COMPARE_COLUMNS,
+    _compared,
+    options=BY_QUEUE | BY_GROUP | {"subscriptions"},
+    order=_ROW_ORDER,
+    owner="group",
 )

@@ -1,44 +1,58 @@
-"""All tables, in the order in which the guide describes them."""
+"""All tables, in the order in which the guide describes them.
 
-from typing import Final
+A table is imported when it is asked for: who reads one does not wait for the code of the others.
+"""
 
-from mqstore.tables import (
-    backlogs,
-    commits,
-    files,
-    forecast,
-    groups,
-    half_messages,
-    index,
-    latency,
-    retries,
-    scheduled,
-    store,
-    tags,
-    traces,
-    unacknowledged,
-    verdicts,
-    verify,
-)
-from mqstore.tables.table import Table
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-_IN_ORDER: Final = (
-    *backlogs.BACKLOGS,
-    verdicts.VERDICTS,
-    forecast.FORECAST,
-    *store.OF_QUEUES,
-    *groups.OF_GROUPS,
-    tags.TAG_COUNTS,
-    scheduled.SCHEDULED,
-    half_messages.HALF_MESSAGES,
-    retries.RETRIES,
-    unacknowledged.UNACKNOWLEDGED,
-    traces.TRACES,
-    latency.LATENCY,
-    commits.COMMITS,
-    files.FILES,
-    index.INDEX_ENTRIES,
-    verify.VERIFY,
-)
-CATALOG: Final[dict[str, Table]] = {table.name: table for table in _IN_ORDER}
+if TYPE_CHECKING:
+    from mqstore.tables.table import Table
+
+_DECLARED_IN: Final = {
+    "backlog": "backlogs.BACKLOG",
+    "lagcompare": "backlogs.LAG_COMPARE",
+    "verdicts": "verdicts.VERDICTS",
+    "forecast": "forecast.FORECAST",
+    "queues": "store.QUEUE_TABLE",
+    "topics": "store.TOPIC_TABLE",
+    "offsets": "store.OFFSET_TABLE",
+    "groups": "groups.GROUPS",
+    "subscriptions": "groups.SUBSCRIPTIONS",
+    "brokers": "groups.BROKERS",
+    "tags": "tags.TAG_COUNTS",
+    "scheduled": "scheduled.SCHEDULED",
+    "halfmessages": "half_messages.HALF_MESSAGES",
+    "retries": "retries.RETRIES",
+    "unacknowledged": "unacknowledged.UNACKNOWLEDGED",
+    "traces": "traces.TRACES",
+    "latency": "latency.LATENCY",
+    "commits": "commits.COMMITS",
+    "files": "files.FILES",
+    "index": "index.INDEX_ENTRIES",
+    "verify": "verify.VERIFY",
+}
+"""The module of ``mqstore.tables`` and the name in it of each table's declaration."""
+
+
+class _Catalog(Mapping[str, "Table"]):
+    """The tables by name; a name that is not declared raises KeyError."""
+
+    def __getitem__(self, name: str) -> "Table":
+        module, _, constant = _DECLARED_IN[name].partition(".")
+        table: Table = getattr(import_module(f"mqstore.tables.{module}"), constant)
+        return table
+
+    def __contains__(self, name: object) -> bool:
+        return name in _DECLARED_IN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_DECLARED_IN)
+
+    def __len__(self) -> int:
+        return len(_DECLARED_IN)
+
+
+CATALOG: Final[Mapping[str, "Table"]] = _Catalog()
 """The tables by name, of the option ``table``."""

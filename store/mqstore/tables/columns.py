@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.decode import timestamps
 from mqstore.read.heads import NO_TIMESTAMP
 

@@ -42,11 +42,12 @@ BROKER_COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("place", pa.string(), False, "the store's directory, or the address of the master"),
     ("version", pa.string(), True, "of RocketMQ; null: a store has none"),
-    ("minPhysicalOffset", pa.int64(), False, "byte of the CommitLog where it begins"),
-    ("maxPhysicalOffset", pa.int64(), False,
+    ("minPhysicalOffset", pa.int64(), True, "byte of the CommitLog where it begins"),
+    ("maxPhysicalOffset", pa.int64(), True,
      "where it ends: of a store the end of its last file, of a cluster what is written"),
-    ("topics", pa.int32(), False, "configured topics"),
-    ("groups", pa.int32(), False, "configured consumer groups"),
+    ("topics", pa.int32(), True, "configured topics"),
+    ("groups", pa.int32(), True, "configured consumer groups"),
+    ("away", pa.string(), True, "why the broker told nothing, all else is null then; null: it did"),
 )  # fmt: skip
 
 
@@ -113,9 +114,20 @@ def plan_subscriptions(
 def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[PlannedRows]:
     """Return the row of one broker; the snapshot may be of no topics."""
     told = source.broker(snapshot)
+    if told.away is not None:
+        nothing = (source.broker_name, as_text(told.place), *[None] * 5, as_text(str(told.away)))
+        return [PlannedRows(schema(BROKER_COLUMNS), (nothing,))]
     config = source.config
     counts = len(config.topics()), len(config.groups())
-    row = (source.broker_name, as_text(told.place), told.version, told.low, told.high, *counts)
+    row = (
+        source.broker_name,
+        as_text(told.place),
+        told.version,
+        told.low,
+        told.high,
+        *counts,
+        None,
+    )
     return [PlannedRows(schema(BROKER_COLUMNS), (row,))]
 
 
@@ -134,28 +146,26 @@ def _planned_subscriptions(request: TableRequest) -> list[PlannedRows]:
     ]
 
 
-OF_GROUPS: Final = (
-    Table(
-        "groups",
-        GROUP_COLUMNS,
-        _planned_groups,
-        options=BY_GROUP,
-        order=("group", "brokerName"),
-        owner="group",
-    ),
-    Table(
-        "subscriptions",
-        SUBSCRIPTION_COLUMNS,
-        _planned_subscriptions,
-        options=BY_TOPIC | BY_GROUP,
-        order=("group", "brokerName", "topic"),
-        owner="group",
-    ),
-    Table(
-        "brokers",
-        BROKER_COLUMNS,
-        lambda request: [part for pair in request.sources() for part in plan_brokers(*pair)],
-        options=frozenset(),
-        order=("brokerName",),
-    ),
+GROUPS: Final = Table(
+    "groups",
+    GROUP_COLUMNS,
+    _planned_groups,
+    options=BY_GROUP,
+    order=("group", "brokerName"),
+    owner="group",
+)
+SUBSCRIPTIONS: Final = Table(
+    "subscriptions",
+    SUBSCRIPTION_COLUMNS,
+    _planned_subscriptions,
+    options=BY_TOPIC | BY_GROUP,
+    order=("group", "brokerName", "topic"),
+    owner="group",
+)
+BROKERS: Final = Table(
+    "brokers",
+    BROKER_COLUMNS,
+    lambda request: [part for pair in request.sources() for part in plan_brokers(*pair)],
+    options=frozenset(),
+    order=("brokerName",),
 )

@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import InvalidOptionError
 from mqstore.format import properties

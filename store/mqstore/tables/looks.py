@@ -13,8 +13,8 @@ from threading import Event
 from typing import Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.errors import StoreError
 from mqstore.read.capabilities import DeletesFiles
 from mqstore.read.retention import LogState

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.format import properties
 from mqstore.format.names import DLQ_PREFIX

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mqstore.codec import compute as pc
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import InvalidOptionError
 from mqstore.files.base import durable

@@ -255,29 +255,27 @@ def _planned_offsets(request: TableRequest) -> list[StorePart]:
     ]
 
 
-OF_QUEUES: Final = (
-    Table(
-        "queues",
-        QUEUE_COLUMNS,
-        _planned("queues"),
-        options=BY_QUEUE | FROM_LOG,
-        owner="topic",
-        estimated=("bytes",),
-    ),
-    Table(
-        "topics",
-        TOPIC_COLUMNS,
-        _planned("topics"),
-        options=BY_QUEUE | FROM_LOG,
-        owner="topic",
-        estimated=("bytes",),
-    ),
-    Table(
-        "offsets",
-        OFFSET_COLUMNS,
-        _planned_offsets,
-        options=BY_QUEUE | BY_GROUP | FROM_LOG,
-        order=("group", "brokerName", "topic", "queueId"),
-        owner="group",
-    ),
+QUEUE_TABLE: Final = Table(
+    "queues",
+    QUEUE_COLUMNS,
+    _planned("queues"),
+    options=BY_QUEUE | FROM_LOG,
+    owner="topic",
+    estimated=("bytes",),
+)
+TOPIC_TABLE: Final = Table(
+    "topics",
+    TOPIC_COLUMNS,
+    _planned("topics"),
+    options=BY_QUEUE | FROM_LOG,
+    owner="topic",
+    estimated=("bytes",),
+)
+OFFSET_TABLE: Final = Table(
+    "offsets",
+    OFFSET_COLUMNS,
+    _planned_offsets,
+    options=BY_QUEUE | BY_GROUP | FROM_LOG,
+    order=("group", "brokerName", "topic", "queueId"),
+    owner="group",
 )

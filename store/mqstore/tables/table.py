@@ -74,6 +74,8 @@ class TableRequest:
     interval_ms: int | None = None
     look_again_ms: int | None = None
     kept_ms: int | None = None
+    columns: tuple[str, ...] = ()
+    """The columns that the read wants; empty: all."""
     retention: RetentionPolicy | None = None
     samples: str | None = None
 

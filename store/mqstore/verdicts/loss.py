@@ -39,8 +39,13 @@ class Retention:
 
     @property
     def growth(self) -> Drift | None:
-        """How fast the disk fills: as was seen, else as the CommitLog grows."""
-        return self.disk_drift or self.log_drift
+        """How fast the disk fills: as was seen of a disk here, else as the CommitLog grows.
+
+        What brokers tell of their disks is rounded.
+        """
+        if self.log.is_here:
+            return self.disk_drift or self.log_drift
+        return self.log_drift or self.disk_drift
 
 
 @dataclass(frozen=True, slots=True)

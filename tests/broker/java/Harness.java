@@ -99,8 +99,8 @@ public final class Harness {
                     Traced.run(session, a[1], a[2], a[3], out);
                 }
                 return null;
-            case "join":  // GROUP TOPIC TAGS ORDERED: a member that consumes until "leave"
-                Members.join(session, a[1], a[2], a[3], Boolean.parseBoolean(a[4]));
+            case "join":  // GROUP TOPIC TAGS HOW NUMBER: a member until "leave", see Members
+                Members.join(session, a[1], a[2], a[3], a[4], Integer.parseInt(a[5]));
                 return null;
             case "leave":  // All members.
                 Members.leave();

@@ -15,6 +15,7 @@ from pyarrow import fs
 from mqstore.check import check
 from mqstore.copy.check_points import check_points
 from mqstore.copy.keep_rules import KeepRule
+from mqstore.copy.point_target import PointTarget
 from mqstore.copy.prune_points import prune_points
 from mqstore.copy.restore_point import restore_point
 from mqstore.copy.take_point import take_point
@@ -113,15 +114,46 @@ def test_a_lock_that_another_process_took_away_does_not_come_back(
             check_held()
 
 
+def test_a_process_whose_lock_was_over_harms_no_point_of_the_next(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped for long, in the middle of a point; another host made one with its number."""
+    server.put("made", b"")
+    found = repository(server, tmp_path)
+    laid = lay_out(tmp_path / "store", messages(20), SMALL)
+    take_point(laid.root, found.backing)
+    grow(laid, messages(60), SMALL)
+    finish, seen = PointTarget.finish, list[set[str]]()
+
+    def is_stopped(self: PointTarget) -> None:
+        monkeypatch.setattr(PointTarget, "finish", finish)
+        (lock,) = (name for name in keys(server, found) if name.startswith("lock"))
+        server.system().delete_file(f"{found.address.removeprefix('s3://')}/{lock}")
+        other = repository(server, tmp_path).backing
+        assert take_point(laid.root, other).number == 2
+        third = f"{found.address.removeprefix('s3://')}/objects/00000003/pack-00000000"
+        server.put(third.removeprefix(f"{BUCKET}/"), b"a point that is being made")
+        seen.append(keys(server, found))
+        finish(self)
+
+    monkeypatch.setattr(PointTarget, "finish", is_stopped)
+    with pytest.raises(StoreLockedError, match="took the repository over"):
+        take_point(laid.root, found.backing)
+    assert seen[0] <= keys(server, found)
+    assert rows_of(at(repository(server, tmp_path).backing, 2)) == rows(laid.root)
+    assert check_points(found) == []
+
+
 def test_a_missing_object_is_named(server: S3Server, tmp_path: Path) -> None:
     server.put("made", b"")
     found = repository(server, tmp_path)
     laid = lay_out(tmp_path / "store", messages(20), SMALL)
     take_point(laid.root, found.backing)
-    server.system().delete_file(f"{found.address.removeprefix('s3://')}/objects/00000001/pack")
+    (pack,) = (name for name in keys(server, found) if "/pack-" in name)
+    server.system().delete_file(f"{found.address.removeprefix('s3://')}/{pack}")
 
     point = at(repository(server, tmp_path).backing, 1)
-    with pytest.raises(CorruptStoreError, match=r"objects/00000001/pack .* is missing"):
+    with pytest.raises(CorruptStoreError, match=f"{pack} .* is missing"):
         restore_point(point, tmp_path / "restored")
     assert not list(tmp_path.glob("restored*"))
     fresh = repository(server, tmp_path)

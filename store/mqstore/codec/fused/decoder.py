@@ -44,7 +44,7 @@ class Decoder:
         self._check_crc = check_crc
         self._arena = Arena()
         self._rooms = Rooms([*self._outputs.texts, *(pick.name for pick in self._outputs.picks)])
-        self._tables: _QueueTables | None = None
+        self._tables: QueueTables | None = None
 
     @classmethod
     def of(cls, columns: Collection[str], *, check_crc: bool) -> "Decoder | None":
@@ -100,7 +100,7 @@ class Decoder:
                 break
         return result
 
-    def _call(self, tables: "_QueueTables", inputs: Sequence[Int64s]) -> Any:
+    def _call(self, tables: "QueueTables", inputs: Sequence[Int64s]) -> Any:
         call: Any = structure("Decoding")()
         tables.place(call)
         call.sizes, call.physical_offsets, call.queue_offsets, call.queue = map(address, inputs)
@@ -120,13 +120,13 @@ class Decoder:
             used |= {"names": call.names.used, "values": call.values.used, ENTRIES: call.entries}
         self._rooms.learn(rows, used)
 
-    def _tables_of(self, queues: Queues) -> "_QueueTables":
+    def _tables_of(self, queues: Queues) -> "QueueTables":
         if self._tables is None or self._tables.queues is not queues:
-            self._tables = _QueueTables(queues)
+            self._tables = QueueTables(queues)
         return self._tables
 
 
-class _QueueTables:
+class QueueTables:
     """What the kernel must know of each queue, as arrays."""
 
     def __init__(self, queues: Queues) -> None:
@@ -134,7 +134,7 @@ class _QueueTables:
         topics, brokers = [q[0].encode() for q in queues], [q[2].encode() for q in queues]
         self._ids = np.array([q[1] for q in queues], np.int64)
         self._light = np.array([q[0].startswith(LMQ_PREFIX) for q in queues], np.uint8)
-        self._topics, self._brokers = _end_to_end(topics), _end_to_end(brokers)
+        self._topics, self._brokers = end_to_end(topics), end_to_end(brokers)
         self._longest = {
             "topic": max(map(len, topics), default=0),
             "broker": max(map(len, brokers), default=0),
@@ -152,6 +152,7 @@ class _QueueTables:
             names.edges, names.data = address(edges), address(data)
 
 
-def _end_to_end(names: Sequence[bytes]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+def end_to_end(names: Sequence[bytes]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Return edges and data of names as the kernels take them: see Names in decode.h."""
     edges = np.cumsum([0, *map(len, names)]).astype(np.int32)
     return edges, np.frombuffer(b"".join(names) + bytes(constant("STEP")), np.uint8)

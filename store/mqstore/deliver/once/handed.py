@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.client_encode import bodies_in, encode_for_client
 from mqstore.codec.client_ids import (
     ID,

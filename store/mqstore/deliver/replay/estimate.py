@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.deliver.prepare import new_queues
 from mqstore.deliver.replay.destinations import holds_failures, queue_for
 from mqstore.deliver.replay.rows import ReplayReading, SourceQueue, SourceRows

@@ -19,8 +19,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import message_schema
 from mqstore.deliver.once.control import WRITE_PROPERTY

@@ -9,8 +9,9 @@ Whatever else pyarrow.fs.FileSystem.from_uri knows is passed to it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ FILE_SYSTEM: Final = "fs."
 REQUESTS_IN_FLIGHT: Final = "requestsInFlight"
 ALLOW_UNCLEAN: Final = "allowUnclean"
 MAX_OBJECTS: Final = "maxObjects"
+MOST_SECONDS: Final = 1e6
 
 _OF_MQLOG: Final = frozenset({REQUESTS_IN_FLIGHT, ALLOW_UNCLEAN, MAX_OBJECTS})
 _OBJECT_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)((?:/.*)?)", re.DOTALL)
@@ -31,6 +33,28 @@ _ALIASES: Final = {"s3a": "s3"}
 _WITH_PORTS: Final = frozenset({"hdfs", "viewfs"})
 _MOST_IN_FLIGHT: Final = 64
 _EXPECTED: Final = "write s3://BUCKET/FOLDER of the store"
+
+
+def _seconds(text: str) -> float:
+    found = float(text)
+    if not 0 <= found <= MOST_SECONDS:  # Not for nan either.
+        raise ValueError
+    return found
+
+
+IN_NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "request_timeout": _seconds,
+    "connect_timeout": _seconds,
+    "load_frequency": int,
+    "port": int,
+    "replication": int,
+    "buffer_size": int,
+    "default_block_size": int,
+    "retry_time_limit": lambda text: timedelta(seconds=_seconds(text)),
+}
+"""How texts of options become the values that pyarrow.fs takes, where these are no texts."""
+PLAIN: Final = frozenset({"region", "scheme", "endpoint_override", "anonymous", *IN_NUMBERS})
+"""Options whose values are no secrets and may stand in the text of an error."""
 
 
 _in_flight = partial(grammar.count, high=_MOST_IN_FLIGHT)

@@ -7,7 +7,6 @@ options they are the keyword arguments of the class in pyarrow.fs; what they mea
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,35 +14,19 @@ import pyarrow as pa
 from pyarrow import fs
 
 from mqstore.errors import REASON_CHARS, InvalidOptionError, StoreUnavailableError, shown
-from mqstore.files.objects.address import FILE_SYSTEM, ObjectStore
+from mqstore.files.objects.address import (
+    FILE_SYSTEM,
+    IN_NUMBERS,
+    MOST_SECONDS,
+    PLAIN,
+    ObjectStore,
+)
 from mqstore.options.secret import HIDDEN, Secret
 
 _ERRORS: Final = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)
 _LEAST_SECRET: Final = 4  # Shorter values are parts of any text.
 _BOOLEANS: Final = {"true": True, "false": False}
-_MOST_SECONDS: Final = 1e6
-
-
-def _seconds(text: str) -> float:
-    found = float(text)
-    if not 0 <= found <= _MOST_SECONDS:  # Not for nan either.
-        raise ValueError
-    return found
-
-
-_IN_NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "request_timeout": _seconds,
-    "connect_timeout": _seconds,
-    "load_frequency": int,
-    "port": int,
-    "replication": int,
-    "buffer_size": int,
-    "default_block_size": int,
-    "retry_time_limit": lambda text: timedelta(seconds=_seconds(text)),
-}
 _IN_SECONDS: Final = frozenset({"request_timeout", "connect_timeout", "retry_time_limit"})
-PLAIN: Final = frozenset({"region", "scheme", "endpoint_override", "anonymous", *_IN_NUMBERS})
-"""Options whose values are no secrets and may stand in the text of an error."""
 
 
 def _bucket(authority: str) -> tuple[str, dict[str, Any]]:
@@ -118,13 +101,13 @@ def unavailable(path: str, error: BaseException, store: ObjectStore) -> StoreUna
 
 def _value(name: str, secret: Secret) -> object:
     text = secret.reveal()
-    if name in _IN_NUMBERS:
+    if name in IN_NUMBERS:
         try:
-            return _IN_NUMBERS[name](text)
+            return IN_NUMBERS[name](text)
         except (ValueError, OverflowError):
             expected = "must be a number"
             if name in _IN_SECONDS:
-                expected += f" of seconds, from 0 to {_MOST_SECONDS:,.0f}"
+                expected += f" of seconds, from 0 to {MOST_SECONDS:,.0f}"
             raise InvalidOptionError(FILE_SYSTEM + name, text, expected) from None
     return _BOOLEANS.get(text.lower(), text)
 

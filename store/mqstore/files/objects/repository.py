@@ -115,6 +115,13 @@ class ObjectBacking(Backing):
             return self.open(path).size
         return 0
 
+    def new_suffix(self) -> str:
+        """Return another one each time.
+
+        A process that was stopped, and goes on when its lock is over, overwrites no object.
+        """
+        return f"-{uuid.uuid4().hex[:8]}"
+
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do so many at a time as requests may be under way."""
         return open_objects(self.store).each(work, items)

@@ -92,8 +92,15 @@ class Backing(ABC):
     def held_bytes(self, path: str) -> int:
         """Return the bytes of disk that only this file holds: 0 while a store has it too."""
 
+    def new_suffix(self) -> str:
+        """Return what the names of one point's new objects end in."""
+        return ""
+
     def local_path(self, path: str) -> str | None:
-        """Return the path of a file on this machine; None where there is none."""
+        """Return the path of a file on this machine; None in an object store.
+
+        Raises FileNotFoundError, UnsafePathError.
+        """
         return None
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -231,7 +238,8 @@ class LocalBacking(Backing):
         return 0
 
     def local_path(self, path: str) -> str:
-        """Return the path."""
+        """Return the path, once it was seen to be a plain file of the repository."""
+        self.open(path).close()
         return self._at(path)
 
     def _at(self, path: str) -> str:

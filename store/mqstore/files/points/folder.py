@@ -208,7 +208,10 @@ class PointFolder(ListedFolder):
         part = file.parts[0]
         if (part.start, part.position, part.length) != (0, 0, file.size) or "pack" in part.name:
             return None
-        return self.files.backing.local_path(object_path(part.name))
+        try:
+            return self.files.backing.local_path(object_path(part.name))
+        except FileNotFoundError:  # Who opens it is told which object is missing.
+            return None
 
     def at_root(self, path: str) -> str:
         """Return ``path`` relative to the store's root."""

@@ -25,8 +25,8 @@ from mqstore.files.points.manifest import (
     decode,
     decode_head,
 )
+from mqstore.format.names import REPOSITORY_MARK
 
-REPOSITORY_MARK: Final = "mqlog-repository"
 MARK_LINE: Final = b"mqlog repository 1\n"
 POINTS: Final = "points"
 OBJECT_FOLDERS: Final = "objects"

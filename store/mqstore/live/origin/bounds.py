@@ -73,7 +73,10 @@ def bounds(
     if cluster.is_proxy:
         return _by_edges(cluster, routes, left_out)
     asked = [(broker, route) for route in routes for broker in sorted(route.queues)]
-    pairs = [(broker, _stats_request(route.topic, left_out)) for broker, route in asked]
+    is_deniable = left_out is not None
+    pairs = [
+        (broker, stats_request(route.topic, is_deniable=is_deniable)) for broker, route in asked
+    ]
     found: list[LiveBounds] = []
     answers = cluster.ask_all(pairs)
     for (broker, route), (_, request), (answer, address) in zip(asked, pairs, answers, strict=True):
@@ -144,17 +147,30 @@ def held(
     """
     if cluster.is_proxy:
         return _by_edges(cluster, _whole_routes(cluster, broker, topics), left_out)
-    asked = [_stats_request(topic, left_out) for topic in sorted(topics)]
-    found = []
+    asked = [stats_request(topic, is_deniable=left_out is not None) for topic in sorted(topics)]
+    found: list[LiveBounds] = []
     answers = cluster.ask_all([(broker, request) for request in asked])
     for request, (answer, address) in zip(asked, answers, strict=True):
         if left_out is not None and denies(answer):
             left_out(request.fields["topic"], refusal(address, request, answer))
-        elif answer.code == requests.SUCCESS:
-            queues = _stats(address, value(address, request, answer)).items()
-            of_it = (broker, request.fields["topic"])
-            found += [LiveBounds(*key, *edges) for key, edges in queues if key[:2] == of_it]
-    return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
+        else:
+            found += held_of(broker, request, answer, address)
+    return found
+
+
+def held_of(
+    broker: str, request: requests.Request, answer: Frame, address: str
+) -> list[LiveBounds]:
+    """Return the queues of an answer to ``stats_request``; none of a topic that is not there.
+
+    Raises BrokenAnswerError.
+    """
+    if answer.code != requests.SUCCESS:
+        return []
+    of_it = (broker, request.fields["topic"])
+    queues = _stats(address, value(address, request, answer)).items()
+    found = [LiveBounds(*key, *edges) for key, edges in queues if key[:2] == of_it]
+    return sorted(found, key=lambda queue: queue.queue_id)
 
 
 def _whole_routes(cluster: Cluster, broker: str, topics: Iterable[str]) -> list[Route]:
@@ -278,9 +294,9 @@ def denied_pulls(cluster: Cluster, queues: Iterable[LiveBounds]) -> dict[str, Re
     }
 
 
-def _stats_request(topic: str, left_out: LeftOut | None) -> requests.Request:
-    """Return the request; a denial is an answer to it if topics may be ``left_out``."""
-    accepts = _THERE_OR_NOT | ({requests.NO_PERMISSION} if left_out is not None else set())
+def stats_request(topic: str, *, is_deniable: bool) -> requests.Request:
+    """Return the request for a topic's bounds; ``is_deniable``: a denial is an answer to it."""
+    accepts = _THERE_OR_NOT | ({requests.NO_PERMISSION} if is_deniable else set())
     return replace(GET_TOPIC_STATS_INFO(topic=topic), accepts=accepts)
 
 

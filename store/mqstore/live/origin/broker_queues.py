@@ -13,6 +13,7 @@ from dataclasses import replace
 from mqstore.errors import StoreError, UnsupportedTopicError
 from mqstore.format.names import SYNC_MEMBER_PREFIX
 from mqstore.live.origin.bounds import LiveBounds, bounds, denied_pulls, held
+from mqstore.live.origin.fleet_look import FleetLook
 from mqstore.live.origin.proxy_state import NamedTopics
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import NoMasterError
@@ -33,12 +34,15 @@ class BrokerQueues:
         broker: str,
         named: Collection[str] = (),
         told: NamedTopics | None = None,
+        fleet: FleetLook | None = None,
     ) -> None:
         """``named`` are topics that the user named: not being able to read one is an error.
 
         Others that cannot be read are left out, with a warning when that is first found. A proxy
-        lists no topics: there are those that were ``told``.
+        lists no topics: there are those that were ``told``. ``fleet``: what the last look at the
+        whole cluster found.
         """
+        self._fleet = fleet
         self.cluster = cluster
         self.broker = broker
         self.refused: dict[str, StoreError] = {}
@@ -57,7 +61,10 @@ class BrokerQueues:
         """
         if self.cluster.is_proxy:
             return {route.topic for route in self._told.routes(self.cluster)}
-        return set(topic_names(self.cluster, include_system_topics=True))
+        return set(self.cluster.ahead.made("topics", self._all_topics))
+
+    def _all_topics(self) -> list[str]:
+        return topic_names(self.cluster, include_system_topics=True)
 
     def check_registered(self) -> None:
         """Raise NoMasterError where no name server knows the broker now.
@@ -123,8 +130,13 @@ class BrokerQueues:
 
         Without the topics that this user may not see. Raises as ``bounds``.
         """
-        refused: dict[str, StoreError] = {}
-        found = held(self.cluster, self.broker, topics, refused.__setitem__)
+        topics = list(topics)
+        known = None if self._fleet is None else self._fleet.held(self.broker, topics)
+        if known is not None:
+            found, refused = known
+        else:
+            refused = {}
+            found = held(self.cluster, self.broker, topics, refused.__setitem__)
         self._refuse(refused)
         return found
 

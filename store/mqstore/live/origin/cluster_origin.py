@@ -19,12 +19,13 @@ from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import lookup
 from mqstore.live.origin.bounds import LiveBounds, first_at, weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.origin.fleet_look import FleetLook, GroupTest
 from mqstore.live.origin.group_publish import GroupPublisher
 from mqstore.live.origin.members import members
 from mqstore.live.origin.proxy_state import NamedTopics, ProxyState, topics_of_groups
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
-from mqstore.live.origin.state import ClusterState
+from mqstore.live.origin.state import AwayState, ClusterState
 from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.log_state import log_state, retention_settings
@@ -97,6 +98,20 @@ class ClusterBrokers:
         self._told = NamedTopics(self._named, frozenset(groups or ()), with_state)
         self._lacks_groups = groups is not None and not groups
         self._cluster = Cluster(settings)
+        self._fleet = FleetLook(self._cluster)
+
+    def look(
+        self,
+        brokers: Sequence[str],
+        topics: Callable[[str], bool] | None = None,
+        groups: GroupTest | None = None,
+    ) -> None:
+        """Look at all those brokers at once, for what is then asked of each; see FleetLook#take.
+
+        Behind a proxy nothing is looked at ahead.
+        """
+        if not self._cluster.is_proxy:
+            self._fleet.take(brokers, topics, groups)
 
     def close(self) -> None:
         """Close the connections."""
@@ -127,25 +142,38 @@ class ClusterBrokers:
         """Return that broker, registered or not; sources of one finder share connections."""
         settings = self._cluster.settings  # They say what the servers turned out to be.
         origin = ClusterOrigin(settings, broker_name, self._named, self._told)
-        return ClusterBounds(origin, self._cluster)
+        return ClusterBounds(origin, self._cluster, self._fleet)
 
 
 class ClusterBounds:
     """A BoundsSource over one broker. Raises as Cluster, all along."""
 
-    def __init__(self, origin: ClusterOrigin, cluster: Cluster) -> None:
+    def __init__(
+        self, origin: ClusterOrigin, cluster: Cluster, fleet: FleetLook | None = None
+    ) -> None:
+        """``fleet``: what the last look at the whole cluster found."""
+        self._fleet = fleet
         self.origin = origin
         self.broker_name = origin.broker
         self._cluster = cluster
-        self._queues = BrokerQueues(cluster, origin.broker, origin.named, origin.told)
+        self._queues = BrokerQueues(cluster, origin.broker, origin.named, origin.told, fleet)
         self._group: GroupPublisher | None = None
 
+    @property
+    def away(self) -> StoreError | None:
+        """Why the last look at the cluster left the broker out; None: it did not."""
+        return None if self._fleet is None else self._fleet.away.get(self.broker_name)
+
+    @property
+    def config(self) -> ClusterState | AwayState:
+        """What the broker tells beside messages: nothing while it is ``away``."""
+        return self._state if self.away is None else AwayState()
+
     @cached_property
-    def config(self) -> ClusterState:
-        """What the broker tells beside messages."""
+    def _state(self) -> ClusterState:
         if self._cluster.is_proxy:
             return ProxyState(self.broker_name, self._cluster, self.origin.told)
-        return ClusterState(self.broker_name, self._cluster)
+        return ClusterState(self.broker_name, self._cluster, self._fleet)
 
     def close(self) -> None:
         """Close the connections."""
@@ -164,6 +192,8 @@ class ClusterBounds:
     def broker(self, snapshot: Snapshot) -> BrokerFacts:
         """Return what the master tells of itself."""
         del snapshot
+        if self.away is not None:
+            return BrokerFacts(self.broker_name, None, 0, 0, self.away)
         (info,) = broker_infos(self._cluster, [self.broker_name])
         return BrokerFacts(info.address, info.version or None, info.low, info.high)
 
@@ -199,6 +229,8 @@ class ClusterBounds:
         """
         del strict
         taken_ms = time.time_ns() // 1_000_000
+        if self.away is not None:
+            return self._snapshot([], taken_ms)
         return self._snapshot(self._queues.bounds(self._queues.routes(topics)), taken_ms)
 
     def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:

@@ -10,6 +10,7 @@ ConsumerProgressSubCommand.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from mqstore.format.arrays import TopicQueue
@@ -26,6 +27,7 @@ from mqstore.live.remoting.answers import (
 )
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.frame import Frame
 from mqstore.read.broker_state import LeftOut
 
 _SEPARATOR: Final = "@"
@@ -93,9 +95,15 @@ def _offsets(cluster: Cluster, brokers: Sequence[str], name: str) -> dict[str, C
     request = requests.GET_ALL_CONSUMER_OFFSET()
     answers = cluster.ask_all([(broker, request) for broker in brokers])
     return {
-        broker: _committed(address, value(address, request, answer), name)
+        broker: cluster.ahead.read(
+            broker, name, answer, partial(_read_offsets, address, request, answer, name)
+        )
         for broker, (answer, address) in zip(brokers, answers, strict=True)
     }
+
+
+def _read_offsets(address: str, request: requests.Request, answer: Frame, name: str) -> Committed:
+    return _committed(address, value(address, request, answer), name)
 
 
 def online(
@@ -108,8 +116,11 @@ def online(
 
     Groups that this user may not see are ``left_out``; without it, that is AccessDeniedError.
     """
+    is_deniable = left_out is not None
     asked = [
-        (broker, _connections_request(group, left_out)) for broker in brokers for group in groups
+        (broker, connections_request(group, is_deniable=is_deniable))
+        for broker in brokers
+        for group in groups
     ]
     found = {}
     for (broker, request), (answer, address) in zip(asked, cluster.ask_all(asked), strict=True):
@@ -117,14 +128,19 @@ def online(
         if left_out is not None and denies(answer):
             left_out(group, refusal(address, request, answer))
         elif answer.code == requests.SUCCESS:
-            found[broker, group] = _online(address, group, value(address, request, answer))
+            found[broker, group] = online_of(address, request, answer)
     return found
 
 
-def _connections_request(group: str, left_out: LeftOut | None) -> requests.Request:
-    """Return the request; a denial is an answer to it if groups may be ``left_out``."""
+def online_of(address: str, request: requests.Request, answer: Frame) -> OnlineGroup:
+    """Return the group of an answer to ``connections_request``. Raises BrokenAnswerError."""
+    return _online(address, request.fields["consumerGroup"], value(address, request, answer))
+
+
+def connections_request(group: str, *, is_deniable: bool) -> requests.Request:
+    """Return the request for who is connected; ``is_deniable``: a denial is an answer to it."""
     request = requests.GET_CONSUMER_CONNECTION_LIST(consumerGroup=group)
-    denial = {requests.NO_PERMISSION} if left_out is not None else set()
+    denial = {requests.NO_PERMISSION} if is_deniable else set()
     return replace(request, accepts=request.accepts | denial)
 
 

@@ -4,7 +4,7 @@ Reference: TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager a
 ScheduleMessageService#encode, as AdminBrokerProcessor gives them; ConsumerManager.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from mqstore.files.config import checkpoint
@@ -12,6 +12,7 @@ from mqstore.files.config.broker_config import CommittedOffsets, FilterExpressio
 from mqstore.files.config.pop_files import PopFacts, pop_modes
 from mqstore.format.pop import KvPops
 from mqstore.live.origin import groups as group_requests
+from mqstore.live.origin.fleet_look import FleetLook
 from mqstore.live.remoting.answers import number, table, value
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError, BrokenAnswerError
@@ -34,9 +35,11 @@ _OffsetsBy = Mapping[tuple[str, str], Mapping[int, int]]
 class ClusterState:
     """A BrokerState. Raises as Cluster#ask_all."""
 
-    def __init__(self, broker: str, cluster: Cluster) -> None:
+    def __init__(self, broker: str, cluster: Cluster, fleet: FleetLook | None = None) -> None:
+        """``fleet``: what the last look at the whole cluster found."""
         self._broker = broker
         self._cluster = cluster
+        self._fleet = fleet
 
     def topics(self) -> dict[str, TopicConfig]:
         """Return the configured topics."""
@@ -112,7 +115,7 @@ class ClusterState:
         self, groups: Iterable[str], left_out: LeftOut | None = None
     ) -> dict[str, ConnectedGroup]:
         """Return those that have consumers now."""
-        found = group_requests.online(self._cluster, [self._broker], list(groups), left_out)
+        found = self._online(list(groups), left_out)
         return {
             group: ConnectedGroup(
                 one.clients,
@@ -122,8 +125,22 @@ class ClusterState:
                     for its in one.subscriptions
                 },
             )
-            for (_, group), one in found.items()
+            for group, one in found.items()
         }
+
+    def _online(
+        self, groups: Sequence[str], left_out: LeftOut | None
+    ) -> dict[str, group_requests.OnlineGroup]:
+        known: dict[str, group_requests.OnlineGroup] = {}
+        unknown = []
+        for group in groups:
+            kept = None if self._fleet is None else self._fleet.member(self._broker, group)
+            if kept is None:
+                unknown.append(group)
+            elif kept[0] is not None:
+                known[group] = kept[0]
+        found = group_requests.online(self._cluster, [self._broker], unknown, left_out)
+        return known | {group: one for (_, group), one in found.items()}
 
     def filter_expressions(
         self, groups: Iterable[str], left_out: LeftOut | None = None
@@ -134,3 +151,53 @@ class ClusterState:
             for group, found in self.online(groups, left_out).items()
             for topic, expression in found.expressions.items()
         }
+
+
+class AwayState:
+    """A BrokerState of a broker that is away: nothing is known of it."""
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return nothing."""
+        return {}
+
+    def groups(self) -> set[str]:
+        """Return nothing."""
+        return set()
+
+    def committed(self) -> dict[tuple[str, str], CommittedOffsets]:
+        """Return nothing."""
+        return {}
+
+    def consumer_offsets(self) -> _OffsetsBy:
+        """Return nothing."""
+        return {}
+
+    def pull_offsets(self) -> _OffsetsBy:
+        """Return nothing."""
+        return {}
+
+    def pop_facts(self) -> PopFacts:
+        """Return nothing."""
+        return PopFacts(None, frozenset(), KvPops(), is_buffered=False)
+
+    def delay_offsets(self) -> dict[int, int]:
+        """Return nothing."""
+        return {}
+
+    def timers_delivered_ms(self) -> int:
+        """Return 0."""
+        return 0
+
+    def online(
+        self, groups: Iterable[str], left_out: LeftOut | None = None
+    ) -> dict[str, ConnectedGroup]:
+        """Return nothing."""
+        del groups, left_out
+        return {}
+
+    def filter_expressions(
+        self, groups: Iterable[str], left_out: LeftOut | None = None
+    ) -> dict[tuple[str, str], FilterExpression]:
+        """Return nothing."""
+        del groups, left_out
+        return {}

@@ -19,6 +19,7 @@ from typing import Any
 from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live.remoting import proxies, requests
 from mqstore.live.remoting.advice import absence, no_topic, warn_of_strangers
+from mqstore.live.remoting.ahead import Ahead
 from mqstore.live.remoting.answers import checked, rows, table, value
 from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import (
@@ -69,6 +70,8 @@ class Cluster(Servers):
         self._routes: dict[str, Route] = {}
         self._has_compared = False
         self._absent: set[tuple[str, str]] = set()
+        self.ahead = Ahead()
+        """What was asked of many brokers at once, for those who ask one by one."""
 
     def twin(self) -> "Cluster":
         """Return a cluster with connections of its own that knows where this one's brokers are."""
@@ -210,7 +213,8 @@ class Cluster(Servers):
 
         What a broken connection or a busy broker left open is asked again.
         """
-        answers: dict[int, tuple[Frame, str]] = {}
+        known = ((place, self.ahead.get(*pair)) for place, pair in enumerate(asked))
+        answers = {place: answer for place, answer in known if answer is not None}
         retry = Retry(self.settings.retry_timeout_ms)
         while len(answers) < len(asked):
             before = len(answers)

@@ -82,6 +82,8 @@ class Connection:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
+        self.finds_out_why = True
+        """Whether the other way of speaking is tried where a server closes without an answer."""
         self._limits = limits
         self._credentials = credentials
         self._tls = tls
@@ -314,6 +316,8 @@ class Connection:
 
     def _not_understood(self, why: str) -> BrokerUnavailableError:
         timeout_s = self._limits.connect_timeout_ms / 1000
+        if not self.finds_out_why:
+            return BrokerUnavailableError(self.address, _CLOSED)
         if self._tls is None and speaks_tls(self.address, timeout_s):
             return NotUnderstoodError(self.address, _SPEAKS_TLS)
         if self._tls is not None and speaks_plainly(self.address, timeout_s):

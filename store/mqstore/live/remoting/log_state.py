@@ -18,7 +18,9 @@ _FILE_SIZE: Final = "mappedFileSizeCommitLog"
 _DEFAULT_LOG_FILE_BYTES: Final = 1 << 30
 _COUNT: Final = re.compile(r"[0-9]{1,18}")
 _RATIO: Final = re.compile(r"(0|1)(\.[0-9]{1,20})?")
-_CAPACITY: Final = re.compile(r"Total : ([0-9]{1,5})([.,][0-9]{1,3})? ([KMGTPE]?)i?B\b.*")
+_SIZE_TEXT: Final = r"([0-9]{1,5})([.,][0-9]{1,3})? ([KMGTPE]?)i?B"
+_CAPACITY: Final = re.compile(rf"Total : {_SIZE_TEXT}, Free : {_SIZE_TEXT}\.?")
+_ROUNDED: Final = 0.01
 _UNIT_POWERS: Final = {letter: power for power, letter in enumerate(["", *"KMGTPE"])}
 
 
@@ -45,14 +47,21 @@ def log_state(cluster: Cluster, broker: str) -> LogState:
 def disk_of(runtime: Mapping[str, str]) -> DiskUse | None:
     """Return the disk of a broker's runtime information; None where it tells none.
 
-    The ratio is rounded up to a hundredth, and the size to a tenth of its unit, so ``used`` may be
-    a hundredth of the disk too large.
+    Sizes are rounded to a tenth of their unit. What a file system keeps for root is in them, but
+    not in the ratio, which is rounded up to a hundredth: between both lies the size that counts.
     """
-    ratio = runtime.get("commitLogDiskRatio", "")
+    told = runtime.get("commitLogDiskRatio", "")
     capacity = _CAPACITY.fullmatch(runtime.get("commitLogDirCapacity", "").strip())
-    if _RATIO.fullmatch(ratio) is None or capacity is None:
+    if _RATIO.fullmatch(told) is None or capacity is None:
         return None
-    whole, part, unit = capacity.groups()
+    total, free = _size(*capacity.groups()[:3]), _size(*capacity.groups()[3:])
+    used, ratio = max(total - free, 0), float(told)
+    if not total or not used or not ratio:
+        return DiskUse(total, used) if total else None
+    most = used / (ratio - _ROUNDED) if ratio > _ROUNDED else total
+    return DiskUse(math.floor(min(max(total, used / ratio), most)), used)
+
+
+def _size(whole: str, part: str | None, unit: str) -> int:
     number = float(whole + (part or "").replace(",", "."))
-    size = math.floor(number * 1024 ** _UNIT_POWERS[unit])
-    return DiskUse(size, min(size, math.floor(float(ratio) * size))) if size else None
+    return int(number * 1024 ** _UNIT_POWERS[unit])

@@ -68,6 +68,11 @@ class Servers:
             )
         return connection
 
+    def is_connected(self, address: str) -> bool:
+        """Tell whether a connection to a server is open."""
+        connection = self._open.get((address, ""))
+        return connection is not None and connection.is_open
+
     def reached(self, address: str, name: str = "") -> Connection:
         """Return a connection to a server; of proxies, to the first one that can be reached.
 

@@ -7,12 +7,14 @@ AdminBrokerProcessor#getBrokerRuntimeInfo, #getBrokerConfig; MessageStoreConfig.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from mqstore.format.names import is_system_topic
 from mqstore.live.remoting import requests
 from mqstore.live.remoting.answers import number, table, text, value
 from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.frame import Frame
 from mqstore.live.remoting.routes import Route, refuse_attributes
 
 READING_SETTINGS: Final = (
@@ -81,7 +83,9 @@ def topics(cluster: Cluster, brokers: Sequence[str]) -> dict[str, dict[str, Live
     request = requests.GET_ALL_TOPIC_CONFIG()
     answers = cluster.ask_all([(broker, request) for broker in brokers])
     return {
-        broker: _topics(address, value(address, request, answer))
+        broker: cluster.ahead.read(
+            broker, "topics", answer, partial(_read_topics, address, request, answer)
+        )
         for broker, (answer, address) in zip(brokers, answers, strict=True)
     }
 
@@ -133,6 +137,10 @@ def reading_settings(cluster: Cluster, broker: str) -> dict[str, str]:
 def _bytes(runtime: Mapping[str, str], name: str) -> int:
     digits = runtime.get(name, "")
     return int(digits) if _COUNT_OF_BYTES.fullmatch(digits) else 0
+
+
+def _read_topics(address: str, request: requests.Request, answer: Frame) -> dict[str, LiveTopic]:
+    return _topics(address, value(address, request, answer))
 
 
 def _topics(address: str, found: Any) -> dict[str, LiveTopic]:

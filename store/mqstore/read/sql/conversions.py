@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+import mqstore.codec.compute as pc
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.sql.program import INT_MAX, LONG_MAX, Number, Width
 

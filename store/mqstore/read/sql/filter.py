@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+import mqstore.codec.compute as pc
 from mqstore.format.arrays import Mask
 from mqstore.read.sql.grammar import compiled
 from mqstore.read.sql.machine import Machine

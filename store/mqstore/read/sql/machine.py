@@ -16,9 +16,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+import mqstore.codec.compute as pc
 from mqstore.format.arrays import Mask
 from mqstore.read.sql.conversions import NumberKeys, key_of, keys_of, truths_of
 from mqstore.read.sql.program import Argument, Number, Op, Program, Width
@@ -211,17 +211,18 @@ def _is_in(texts: Argument, value: _Value) -> Truths:
     return np.where(value.nulls == NULL, NULL, found).astype(np.uint8)
 
 
-def _finds(
-    find: Callable[..., pa.BooleanArray], *, negated: bool = False
-) -> Callable[[Argument, _Value], Truths]:
-    """Return a test of text; the empty pattern, and what is no text, is FALSE either way."""
+def _finds(function: str, *, negated: bool = False) -> Callable[[Argument, _Value], Truths]:
+    """Return a test of text by a function of Arrow's.
+
+    The empty pattern, and what is no text, is FALSE either way.
+    """
 
     def found(pattern: Argument, value: _Value) -> Truths:
         if not pattern:
             return np.full(1, FALSE, np.uint8)
         if not isinstance(value, _Texts):
             return np.where(_truths(value) == INVALID, INVALID, FALSE).astype(np.uint8)
-        hits = find(value.values, pattern=pattern).fill_null(negated)
+        hits = getattr(pc, function)(value.values, pattern=pattern).fill_null(negated)
         mask: Mask = hits.to_numpy(zero_copy_only=False)
         return (mask ^ negated).astype(np.uint8)
 
@@ -246,10 +247,10 @@ _WORK: Final[dict[Op, tuple[int, _Work]]] = {
     Op.NOT_BETWEEN: (3, lambda _, value, low, high: _not_between(value, low, high)),
     Op.IN: (1, _is_in),
     Op.NOT_IN: (1, lambda texts, value: _NOT[_is_in(texts, value)]),
-    Op.CONTAINS: (1, _finds(pc.match_substring)),
-    Op.NOT_CONTAINS: (1, _finds(pc.match_substring, negated=True)),
-    Op.STARTSWITH: (1, _finds(pc.starts_with)),
-    Op.NOT_STARTSWITH: (1, _finds(pc.starts_with, negated=True)),
-    Op.ENDSWITH: (1, _finds(pc.ends_with)),
-    Op.NOT_ENDSWITH: (1, _finds(pc.ends_with, negated=True)),
+    Op.CONTAINS: (1, _finds("match_substring")),
+    Op.NOT_CONTAINS: (1, _finds("match_substring", negated=True)),
+    Op.STARTSWITH: (1, _finds("starts_with")),
+    Op.NOT_STARTSWITH: (1, _finds("starts_with", negated=True)),
+    Op.ENDSWITH: (1, _finds("ends_with")),
+    Op.NOT_ENDSWITH: (1, _finds("ends_with", negated=True)),
 }

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.codec import compute as pc
 from mqstore.codec.compression import compress
 from mqstore.codec.encode import Messages
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mqstore.codec import compute as pc
 from mqstore.codec.compression import UNKNOWN_CRC, StoredCompression, stored_compression
 from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import COLUMNS

@@ -6,6 +6,7 @@ the test ends: the suite tests the checker, the checker tests the suite.
 
 import gc
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -59,7 +60,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without brokers, folders of tests are in memory: syncs of a disk were half of their time."""
+    """Without brokers, folders of tests are in memory: syncs of a disk were half of their time.
+
+    A shell lets its background jobs ignore interrupts, and they their children: not those of tests.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if "not broker" in config.option.markexpr and memory.has_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory.MEMORY))
 

@@ -16,6 +16,8 @@ from typing import Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from mqlog_jobs import arguments
 from mqlog_jobs.amounts import several
@@ -23,6 +25,7 @@ from mqlog_jobs.arguments import RowsPlace
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.export import ALL_PROGRESS, CHECKPOINT_FOLDER
 from mqlog_jobs.lake import rows
+from mqlog_jobs.lake.only_run import IN_USE, only_run
 from mqlog_jobs.lake.packages import PACKAGES, check, settings
 from mqlog_jobs.lake.tables import LAKE_TABLES, LakeTable
 from mqlog_jobs.session import QUIET, job_session
@@ -179,24 +182,26 @@ def _stream(
     _check_progress(table, checkpoint, mode)
     table.prepare(found.schema)
     table.spark.conf.set(*ALL_PROGRESS)
-    query = table.start(
-        found,
-        lambda writer: writer.option("checkpointLocation", checkpoint).trigger(**trigger),  # type: ignore[arg-type]
-    )
+
+    def set_up(writer: DataStreamWriter) -> DataStreamWriter:
+        return writer.option("checkpointLocation", checkpoint).trigger(**trigger)  # type: ignore[arg-type]
+
+    with only_run(table.spark, checkpoint):
+        query = table.start(found, set_up)
+        _wait(query, checkpoint)
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+def _wait(query: StreamingQuery, checkpoint: str) -> None:
+    """Wait until a query ends. Raises InvalidOptionError if another one has its checkpoint."""
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
         if any(name in str(error) for name in _CONFLICTS):
-            raise InvalidOptionError(
-                "--checkpoint",
-                checkpoint,
-                "another archive works with it, and has taken the micro-batch of this one: each "
-                "needs a checkpoint of its own",
-            ) from error
+            raise InvalidOptionError("--checkpoint", checkpoint, IN_USE) from error
         raise
     except KeyboardInterrupt:
         query.stop()
-    return sum(progress.numInputRows for progress in query.recentProgress)
 
 
 def _checked(found: DataFrame) -> DataFrame:

@@ -17,6 +17,15 @@ def has_path(spark: SparkSession, path: str) -> bool:
     return bool(files.exists(target))
 
 
+def local_path(spark: SparkSession, path: str) -> str | None:
+    """Return a path for the driver's own file system; None if ``path`` is in another one."""
+    jvm: Any = spark._jvm
+    target = jvm.org.apache.hadoop.fs.Path(path)
+    files = target.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    whole = files.makeQualified(target).toUri()
+    return str(whole.getPath()) if whole.getScheme() == "file" else None
+
+
 def check_writable(spark: SparkSession, option: str, path: str) -> None:
     """Raise InvalidOptionError if Spark's driver can make nothing at ``path``.
 

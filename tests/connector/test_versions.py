@@ -60,4 +60,4 @@ def test_the_package_has_the_version_of_mqlog() -> None:
 def test_no_other_module_asks_for_a_version_of_spark() -> None:
     rooms = {"compat.py", "versions.py"}
     asking = {path.name for path in sources() if "SPARK <" in path.read_text(encoding="utf-8")}
-    assert asking - rooms == {"export.py"}
+    assert asking - rooms == {"rows.py"}

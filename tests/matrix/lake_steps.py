@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import mqlog
 from mqlog_jobs import archive
@@ -146,7 +146,7 @@ class Lake:
             code = archive.main([*places, *more])
         return code, out.getvalue(), err.getvalue()
 
-    def _read(self, target: Path) -> "pa.Table":
+    def _read(self, target: Path) -> DataFrame:
         return LAKE_TABLES[self._kind](self._spark, str(target)).read()
 
     def _ids(self, target: Path) -> list[Id]:

@@ -157,7 +157,7 @@ class IcebergTable(LakeTable):
         return rows
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
         """The table's name for SQL; a path's catalog is made known to the session."""
         if not self.is_path:
             return self.where
@@ -182,12 +182,12 @@ class IcebergTable(LakeTable):
                 "an object store cannot rename a file in one step, which an Iceberg table at a "
                 "path needs: name a table of a catalog, iceberg:CATALOG.DATABASE.TABLE",
             )
-        return self.spark.catalog.tableExists(self._name)
+        return self.spark.catalog.tableExists(self.name)
 
     def create(self, schema: StructType) -> None:
         """Make the table without rows."""
         nothing = self.spark.createDataFrame([], schema)
-        writer = nothing.writeTo(self._name).using("iceberg")
+        writer = nothing.writeTo(self.name).using("iceberg")
         # By default rows would be shuffled, and read twice for it, to make fewer files.
         writer = writer.tableProperty("write.distribution-mode", "none")
         writer.partitionedBy(partitioning.days("storeTimestamp"), col(_BY_TOPIC)).create()
@@ -195,24 +195,24 @@ class IcebergTable(LakeTable):
     def prepare(self, schema: StructType) -> None:
         """Make the table if it is not there, and give it its order if it has none."""
         super().prepare(schema)
-        found = self.spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()
+        found = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
         if "sort-order" not in {row["key"] for row in found}:
             order = ", ".join(name for name in _ORDER_IN_FILE if name in schema.names)
-            self.spark.sql(f"ALTER TABLE {self._name} WRITE LOCALLY ORDERED BY {order}")
+            self.spark.sql(f"ALTER TABLE {self.name} WRITE LOCALLY ORDERED BY {order}")
 
     def read(self) -> DataFrame:
         """Return its rows."""
-        return self.spark.table(self._name)
+        return self.spark.table(self.name)
 
     def append(self, rows: DataFrame) -> None:
         """Add rows in one snapshot."""
-        rows.select(*self.read().columns).writeTo(self._name).append()
+        rows.select(*self.read().columns).writeTo(self.name).append()
 
     def start(self, rows: DataFrame, set_up: SetUp) -> StreamingQuery:
         """Start a stream by Iceberg's sink."""
         # By its name: given a path, Spark does not know the functions of the order's partitions.
         ours = rows.select(*self.read().columns)
-        return set_up(ours.writeStream.format("iceberg")).toTable(self._name)
+        return set_up(ours.writeStream.format("iceberg")).toTable(self.name)
 
 
 class ParquetFiles(LakeTable):

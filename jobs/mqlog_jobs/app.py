@@ -192,9 +192,13 @@ class _StoreCommand(TyperCommand):
         except typer.BadParameter as error:
             # Of a single word typer takes the last argument for given, and the first for missing.
             names = {parameter.name for parameter in self.params}
-            if words and "place" in names and getattr(error.param, "name", "") == "stores":
-                error.param_hint = "TOPIC"
-                error.message = f"It follows the places. {_advice_of_topic(ctx.info_name, words)}"
+            if words and getattr(error.param, "name", "") == "stores":
+                if "place" in names:
+                    error.param_hint, advice = "TOPIC", _advice_of_topic(ctx.info_name, words)
+                    error.message = f"It follows the places. {advice}"
+                elif "query" in names:
+                    error.param_hint = "QUERY"
+                    error.message = "It follows the places: mqlog sql PLACE 'SHOW TABLES'"
             raise
         ctx.params |= {name: _at_home(value) for name, value in ctx.params.items()}
         return rest

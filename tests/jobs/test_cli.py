@@ -246,6 +246,7 @@ def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
         (("cat", "STORE", "GTopic", "-n"), "Option '-n' requires an argument. See: mqlog cat -h"),
         (("cat", "STORE", "GTopic", "--nosuch"), "No such option: --nosuch. See: mqlog cat -h"),
         (("cat", "STORE"), "Missing argument TOPIC. It follows the places. To list topics: mqlog"),
+        (("sql", "STORE"), "Missing argument QUERY. It follows the places: mqlog sql PLACE 'SHOW"),
         (("topics",), "Missing argument 'PLACE...'. See: mqlog topics -h\n"),
         (("ca", "STORE"), "No such command 'ca'. Did you mean 'cat'? See: mqlog -h\n"),
         (("copy", "a", "b", "c\x1b"), "unexpected extra argument(s) (c\\x1b). See: mqlog copy"),

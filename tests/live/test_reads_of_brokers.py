@@ -104,6 +104,11 @@ def test_tags_give_what_the_broker_gives_its_own_consumer(live: Live) -> None:
     chosen = full_rows(live.pulled(queues, tags=f"{tag} || nobody"))
     assert [(row["queueId"], row["queueOffset"]) for row in chosen] == expected
     assert 50 < len(expected) < len(every) / 2
+
+
+def test_tag_codes_of_queues_are_those_of_their_messages(live: Live) -> None:
+    queues = [queue for queue in live.bounds() if queue.topic == NAMES.topic]
+    every = full_rows(live.pulled(queues, with_tags_codes=True))
     codes = np.concatenate([part[2] for _, part in entries(live.cluster, slices(queues))])
     assert codes.tolist() == [row["tagsCode"] for row in every]
 

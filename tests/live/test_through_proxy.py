@@ -23,7 +23,7 @@ from broker.ports import free_ports
 from broker.reading import by_queue, columns
 from broker.toolchain import Toolchain
 from live import test_reads_of_brokers as direct
-from live.real import ALL_COLUMNS, NAMES, QUIET, Live, full_rows, recorded, slices
+from live.real import ALL_COLUMNS, NAMES, QUIET, Live, recorded, slices
 from mqstore.check.cluster import examine_cluster
 from mqstore.errors import UnknownTopicError
 from mqstore.live.origin.bounds import bounds
@@ -91,22 +91,13 @@ test_bytes = direct.test_the_records_pulled_are_those_of_the_log_byte_for_byte
 test_bounds = direct.test_bounds_are_those_that_topic_status_tells
 test_times = direct.test_the_first_message_at_a_time_is_what_a_walk_over_all_finds
 test_weights = direct.test_a_weight_is_near_what_the_records_have
+test_tags = direct.test_tags_give_what_the_broker_gives_its_own_consumer
 
 
 def test_the_address_is_found_to_be_a_proxys(live: Live) -> None:
     assert live.cluster.is_proxy
     assert live.cluster.settings.endpoint == "proxy"
     assert live.cluster.master(BROKER_NAME) == live.name_servers[1]
-
-
-def test_tags_give_what_the_broker_gives_its_own_consumer(live: Live) -> None:
-    queues = [queue for queue in live.bounds() if queue.topic == NAMES.topic]
-    tag = NAMES.tags[0]
-    every = full_rows(live.pulled(queues, with_tags_codes=True))
-    expected = [(r["queueId"], r["queueOffset"]) for r in every if r["tags"] == tag]
-    chosen = full_rows(live.pulled(queues, tags=f"{tag} || nobody"))
-    assert [(row["queueId"], row["queueOffset"]) for row in chosen] == expected
-    assert 50 < len(expected) < len(every) / 2
 
 
 def test_groups_are_where_consumer_progress_says(live: Live) -> None:

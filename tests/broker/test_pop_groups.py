@@ -4,7 +4,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,14 @@ def pops(
     return found
 
 
+def acknowledge(client: Remote, root: Path, group: str, messages: Sequence[Handle]) -> None:
+    """Acknowledge, and wait for the store: a broker answers before it has stored that."""
+    left = ids(str(root), group) - {message.uniq_key for message in messages}
+    for message in messages:
+        client.ack(group, message)
+    wait(lambda: ids(str(root), group) == left)
+
+
 def test_unacknowledged_is_every_message_that_no_consumer_acknowledged(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -93,8 +101,7 @@ def test_unacknowledged_is_every_message_that_no_consumer_acknowledged(
     with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
         every = send(client, "PopA", 80)
         popped = pops(client, 40, "PopA", "GroupA", most=10, invisible=300_000)
-        for message in popped[::4]:
-            client.ack("GroupA", message)
+        acknowledge(client, root, "GroupA", popped[::4])
         for message in popped[1::4]:
             client.change("GroupA", message, 600_000)
         acknowledged = {message.uniq_key for message in popped[::4]}
@@ -125,8 +132,7 @@ def test_revived_messages_are_in_the_retry_topic_and_nowhere_else(
     with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
         every = send(client, "PopB", 24)
         popped = pops(client, 24, "PopB", "Group_B", most=8, invisible=15_000)
-        for message in popped[::3]:
-            client.ack("Group_B", message)
+        acknowledge(client, root, "Group_B", popped[::3])
         expected = every - {message.uniq_key for message in popped[::3]}
         left = len(popped) - len(popped[::3])
         looks: list[Path] = []
@@ -141,8 +147,7 @@ def test_revived_messages_are_in_the_retry_topic_and_nowhere_else(
         retried = ids(live, "Group_B", subscribe="%RETRY%Group_B_PopB")
         of_topic = ids(live, "Group_B", subscribe="PopB")
         again = pops(client, len(expected), "PopB", "Group_B", invisible=300_000)
-        for message in again:
-            client.ack("Group_B", message)
+        acknowledge(client, root, "Group_B", again)
         drained = ids(live, "Group_B")
         broker.stop()
     for place in looks:
@@ -225,8 +230,7 @@ def test_a_restart_after_a_kill_delivers_what_is_redelivered_and_due(
     with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
         send(client, "PopD", 40)
         popped = pops(client, 15, "PopD", "GroupD", most=5, invisible=600_000)
-        for message in popped[::2]:
-            client.ack("GroupD", message)
+        acknowledge(client, root, "GroupD", popped[::2])
         broker.kill()
     shutil.copytree(root, killed)
     found = totals(str(killed), "GroupD")

@@ -11,17 +11,13 @@ from mqstore.errors import InvalidOptionError, shown
 
 def has_path(spark: SparkSession, path: str) -> bool:
     """Tell whether there is a file or a folder at ``path``."""
-    jvm: Any = spark._jvm
-    target = jvm.org.apache.hadoop.fs.Path(path)
-    files = target.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    files, target = _found(spark, path)
     return bool(files.exists(target))
 
 
 def local_path(spark: SparkSession, path: str) -> str | None:
     """Return a path for the driver's own file system; None if ``path`` is in another one."""
-    jvm: Any = spark._jvm
-    target = jvm.org.apache.hadoop.fs.Path(path)
-    files = target.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    files, target = _found(spark, path)
     whole = files.makeQualified(target).toUri()
     return str(whole.getPath()) if whole.getScheme() == "file" else None
 
@@ -39,8 +35,7 @@ def check_writable(spark: SparkSession, option: str, path: str) -> None:
     if jvm is None:
         return
     try:
-        target = jvm.org.apache.hadoop.fs.Path(path)
-        files = target.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        files, target = _found(spark, path)
         parent = target if files.exists(target) else target.getParent()
         tried = jvm.org.apache.hadoop.fs.Path(parent, f"_mqlog-{uuid4()}")
         if files.mkdirs(tried):
@@ -50,3 +45,10 @@ def check_writable(spark: SparkSession, option: str, path: str) -> None:
     except Py4JJavaError as error:
         problem = str(error.java_exception.getMessage())
     raise InvalidOptionError(option, path, f"cannot be written: {shown(problem)}")
+
+
+def _found(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Return the file system of Hadoop that a path is in, and the path as it takes it."""
+    jvm: Any = spark._jvm
+    target = jvm.org.apache.hadoop.fs.Path(path)
+    return target.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), target

@@ -70,6 +70,25 @@ def environment(python: str) -> dict[str, str]:
     return given
 
 
+def run_steps(kind: str, line: str, folder: Path, *names: str, seconds: float) -> str:
+    """Run ``lake_steps`` on a line of Spark with the jars of a format; return what it printed."""
+    python = interpreter(line)
+    variables = environment(python)
+    variables["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars(kind, line)} pyspark-shell"
+    ran = subprocess.run(
+        [python, str(STEPS), kind, str(folder), *names],
+        env=variables,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-6000:]
+    return ran.stdout
+
+
 def home(python: str) -> str:
     """Return the folder of the Spark that a Python has."""
     command = [python, "-c", "import os, pyspark; print(os.path.dirname(pyspark.__file__))"]

@@ -6,7 +6,6 @@ at which moments. A second archive of one checkpoint is refused while the first 
 
 import random
 import re
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -18,7 +17,6 @@ import pytest
 import mqlog
 from matrix import lakes
 from matrix.lake_steps import ID, Id
-from matrix.test_lines import interpreter
 from mqlog_jobs.lake.packages import PACKAGES
 from support import soak
 from support.victim import LATE_S, Victim, begun, done
@@ -78,21 +76,8 @@ class Archive:
         assert self._archived() == wanted, soak.header()
 
     def _archived(self) -> list[Id]:
-        python = interpreter(self.line)
-        variables = lakes.environment(python)
-        variables["PYSPARK_SUBMIT_ARGS"] = f"--jars {self._jars} pyspark-shell"
-        command = [python, str(lakes.STEPS), self.kind, str(self.target), "ids"]
-        ran = subprocess.run(
-            command,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LATE_S,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stderr[-4000:]
-        rows = (line.split() for line in ran.stdout.splitlines())
+        told = lakes.run_steps(self.kind, self.line, self.target, "ids", seconds=LATE_S)
+        rows = (line.split() for line in told.splitlines())
         return [(topic, int(queue), int(offset), own) for topic, queue, offset, own in rows]
 
 

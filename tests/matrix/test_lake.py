@@ -3,7 +3,6 @@
 `make test` takes the oldest line, `make matrix` all.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from matrix import lakes
 from matrix.lake_steps import Lake
-from matrix.test_lines import OTHERS, SECONDS, interpreter
+from matrix.test_lines import OTHERS, SECONDS
 from mqlog_jobs.lake.packages import PACKAGES
 
 STEPS = [name for name in vars(Lake) if not name.startswith("_")]
@@ -28,19 +27,6 @@ pytestmark = pytest.mark.spark
 def test_each_of_the_steps_of_an_archive_works_on_the_line(
     kind: str, line: str, tmp_path: Path
 ) -> None:
-    python = interpreter(line)
-    variables = lakes.environment(python)
-    variables["PYSPARK_SUBMIT_ARGS"] = f"--jars {lakes.jars(kind, line)} pyspark-shell"
-    ran = subprocess.run(
-        [python, str(lakes.STEPS), kind, str(tmp_path)],
-        env=variables,
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    sys.stdout.write(ran.stdout)
-    assert ran.returncode == 0, ran.stderr[-6000:]
-    assert [step.split()[1] for step in ran.stdout.splitlines()] == STEPS
+    told = lakes.run_steps(kind, line, tmp_path, seconds=SECONDS)
+    sys.stdout.write(told)
+    assert [step.split()[1] for step in told.splitlines()] == STEPS

@@ -162,12 +162,8 @@ static void make_frames(Frames *f)
         f->sizes[draw((uint64_t)f->rows)] = odd_number(f->length);
 }
 
-static void run_decode(const Frames *f)
+static Decoding decoding(const Frames *f)
 {
-    static const char *names[PICKS] = {"TAGS", "KEYS", "UNIQ_KEY"};
-    int64_t n = f->rows, most = f->length + 128 * n + 64;
-    int32_t *numbers = room(6 * n * 4);
-    int64_t *times = room(3 * n * 8);
     Decoding d;
     memset(&d, 0, sizeof d);
     d.sizes = f->sizes;
@@ -177,7 +173,18 @@ static void run_decode(const Frames *f)
     d.queues = 1;
     d.queue_ids = f->queue_ids;
     d.light = f->light;
-    d.topics = d.brokers = (Names){f->topic_edges, f->topic};
+    d.topics = (Names){f->topic_edges, f->topic};
+    return d;
+}
+
+static void run_decode(const Frames *f)
+{
+    static const char *names[PICKS] = {"TAGS", "KEYS", "UNIQ_KEY"};
+    int64_t n = f->rows, most = f->length + 128 * n + 64;
+    int32_t *numbers = room(6 * n * 4);
+    int64_t *times = room(3 * n * 8);
+    Decoding d = decoding(f);
+    d.brokers = d.topics;
     d.queue_id = numbers;
     d.total_size = numbers + n;
     d.body_crc = numbers + 2 * n;
@@ -233,16 +240,7 @@ static void run_audit(const Frames *f)
     static const uint8_t names[8 + STEP] = "TAGSKEYS";
     int64_t n = f->rows;
     int64_t *made = room(6 * n * 8);
-    Decoding d;
-    memset(&d, 0, sizeof d);
-    d.sizes = f->sizes;
-    d.physical_offsets = f->places;
-    d.queue_offsets = f->queue_offsets;
-    d.queue = f->queue;
-    d.queues = 1;
-    d.queue_ids = f->queue_ids;
-    d.light = f->light;
-    d.topics = (Names){f->topic_edges, f->topic};
+    Decoding d = decoding(f);
     d.check_crc = draw(4) == 0;
     Auditing a = {key, (int64_t)draw(2), {edges, names}, (int64_t)draw(3), made, made + 2 * n,
                   made + 4 * n, made + 5 * n};

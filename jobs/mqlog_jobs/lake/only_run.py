@@ -1,8 +1,7 @@
 """One archive at a time works with a checkpoint.
 
-Two would lose messages. The first to end a micro-batch wins in the table, by the micro-batch's
-number alone, and the other may have written other offsets to the checkpoint: Spark's log of offsets
-looks and then renames, which on a local disk are two steps (CheckpointFileManager).
+Two can lose messages: the table knows a micro-batch by its number alone, and takes it from the
+first. The checkpoint may then have the offsets of the other one, of which the table has no rows.
 """
 
 import fcntl

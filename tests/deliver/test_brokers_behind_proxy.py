@@ -1,12 +1,13 @@
 """Two real brokers behind one real proxy: rows go to both, once, and come from both."""
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from broker import proxies
-from broker.harness import BROKER_NAME, Cluster
+from broker.harness import BROKER_NAME, Broker, Cluster
 from broker.toolchain import Toolchain
 from deliver.test_sends_through_proxies import part_of, published, wanted
 from live.real import READING, full_rows, slices
@@ -22,12 +23,34 @@ from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from support.processes import until
 
 __all__ = ["cluster"]
 
 pytestmark = pytest.mark.broker
 TOPIC = "OfBoth"
 OTHER = "broker-b"
+CONTROL = "MQLOG_CONTROL"
+
+
+def make_topics(first: Broker, second: Broker, name_server: str) -> None:
+    """Make the topics on both brokers, and return when the name server's routes name both.
+
+    A broker registers a new topic after it has answered; a proxy keeps a route for 20 s.
+    """
+    for broker in (first, second):
+        for topic in (TOPIC, CONTROL):
+            where = ("-b", broker.address, "-t", topic)
+            first.mqadmin("updateTopic", *where, "-r", "1", "-w", "1")
+    for topic in (TOPIC, CONTROL):
+        until(partial(is_on_both, topic, name_server))
+
+
+def is_on_both(topic: str, name_server: str) -> bool:
+    """Tell whether the name server's route of a topic names both brokers."""
+    with Client(ClusterSettings(name_servers=(name_server,), limits=READING)) as client:
+        route = client.route(topic)
+    return route is not None and set(route.write_queues) == {BROKER_NAME, OTHER}
 
 
 def stored(root: Path) -> list[bytes]:
@@ -47,10 +70,7 @@ def test_rows_are_once_on_two_brokers_behind_a_proxy_and_are_read_from_both(
         cluster.booted(roots[1], {"brokerName": OTHER}) as second,
         proxies.running(toolchain, cluster.name_server, tmp_path) as proxy,
     ):
-        for broker in (first, second):
-            for topic in (TOPIC, "MQLOG_CONTROL"):
-                where = ("-b", broker.address, "-t", topic)
-                first.mqadmin("updateTopic", *where, "-r", "1", "-w", "1")
+        make_topics(first, second, cluster.name_server)
         settings = ClusterSettings(
             name_servers=(proxy.address,), limits=READING, retry_timeout_ms=60_000
         )

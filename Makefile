@@ -9,7 +9,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 # Tests without a JVM share four processes, each file in one of them. Those with JVMs wait more than
-# they compute: three lanes side by side. What is chosen by ARGS runs in one process and can print.
+# they compute: three lanes side by side, and two processes for the longest of them, that with
+# brokers. What is chosen by ARGS runs in one process and can print.
 PYTEST := $(BIN)/python -m pytest
 NO_JVM := $(if $(ARGS),,-n 4 --dist loadfile) -m 'not spark and not broker'
 LANES  := with-spark with-brokers with-both
@@ -40,7 +41,7 @@ with-spark:
 	@echo 'Tests with Spark:' && $(PYTEST) -m 'spark and not broker' --ignore tests/matrix
 
 with-brokers:
-	@echo 'Tests with brokers:' && $(PYTEST) -m 'broker and not spark'
+	@echo 'Tests with brokers:' && $(PYTEST) -n 2 --dist loadfile -m 'broker and not spark'
 
 with-both:
 	@echo 'Tests with Spark and brokers, then those of every line of Spark:' \

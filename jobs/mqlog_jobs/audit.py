@@ -1,8 +1,10 @@
 """The command ``audit``: are the messages of two places the same, and if not, which differ."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from mqlog_jobs import render
@@ -12,18 +14,23 @@ from mqlog_jobs.offset_files import offset_place, offset_rows
 from mqlog_jobs.places import Named
 from mqlog_jobs.render import FieldView, Row
 from mqstore.audit.differences import differences
+from mqstore.audit.digests import AuditDigests
 from mqstore.audit.found import Difference, MessagePlace
+from mqstore.audit.parquet import TableSide, TopicsWanted
+from mqstore.audit.parquet_files import AS_FILES
 from mqstore.audit.relation import MAP_OPTION, OffsetRelation, relation_of
 from mqstore.audit.rows import AuditRule, default_left_out
-from mqstore.audit.sides import audit_sides, mapped_sides, unconsumed
+from mqstore.audit.sides import AuditSide, Side, audit_sides, mapped_sides, matched, unconsumed
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import grammar
 from mqstore.read.message_query import check_known, snapshots_of
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, Snapshot
-from mqstore.read.system_topics import without_system
+from mqstore.read.system_topics import system_topics, without_system
 
 _WAYS: Final = ("offset", "id")
+_PARQUET: Final = "parquet"
+_OTHER_TABLES: Final = ("delta", "iceberg")
 _VIEW: Final = (
     FieldView("difference", "DIFFERENCE"),
     FieldView("messageId", "MESSAGE ID", rank=1),
@@ -81,18 +88,10 @@ def audit(first: Named, second: Named, rule: AuditRule, wanted: Audited, form: F
 
     Raises UnknownTopicError for a topic that one of them lacks, and what a read raises.
     """
-    topics = _topics(wanted)
-    groups = None if wanted.group is None else (wanted.group,)
-    with (
-        first.opened(topics[0], groups=groups) as here,
-        second.opened(topics[1], groups=groups) as there,
-    ):
-        opened = _held(here, topics[0], wanted), _held(there, topics[1], wanted)
-        if wanted.relation is None:
-            sides = audit_sides(opened[0], opened[1])
-        else:
-            sides = mapped_sides(*opened, wanted.relation, only_mapped=wanted.only_mapped)
+    with ExitStack() as stack:
+        sides = _sides(stack, (first, second), wanted)
         digests = sides[0].digests(rule), sides[1].digests(rule)
+        _check_topic((first, second), digests, wanted)
         found = differences(sides, digests, rule)
         if form.as_json:
             return bool(render.json_lines(map(row_of_difference, found)))
@@ -113,6 +112,69 @@ def audit(first: Named, second: Named, rule: AuditRule, wanted: Audited, form: F
     told = f"{names}: {several(len(shown_rows), 'difference')}; {counts[0]} and {counts[1]}"
     console.print(told, markup=False, soft_wrap=True)
     return True
+
+
+def _sides(stack: ExitStack, named: tuple[Named, Named], wanted: Audited) -> tuple[Side, Side]:
+    """Return the sides, open until ``stack`` is left."""
+    tables = [table_of(place.paths[0]) for place in named]
+    if any(tables):
+        _check_tables(named, tables, wanted)
+    groups = None if wanted.group is None else (wanted.group,)
+    brokers = [
+        [] if table else _held(stack.enter_context(place.opened(of, groups=groups)), of, wanted)
+        for place, table, of in zip(named, tables, _topics(wanted), strict=True)
+    ]
+    if wanted.relation is not None:
+        return mapped_sides(brokers[0], brokers[1], wanted.relation, only_mapped=wanted.only_mapped)
+    if not any(tables):
+        return audit_sides(brokers[0], brokers[1])
+    own = {topic for side in brokers for _, snapshot in side for topic in system_topics(snapshot)}
+    topics = TopicsWanted(wanted.topic, wanted.system, frozenset(own))
+    return matched(
+        *(
+            TableSide.at(table, topics) if table else AuditSide.of(held)
+            for table, held in zip(tables, brokers, strict=True)
+        )
+    )
+
+
+def table_of(text: str) -> Path | None:
+    """Return the directory of ``parquet:DIR``, None for any other place.
+
+    Raises InvalidOptionError for another format of tables.
+    """
+    kind, colon, where = text.partition(":")
+    if colon and kind in _OTHER_TABLES:
+        raise InvalidOptionError("PLACE", text, f"{kind} tables are not audited: {AS_FILES}")
+    if kind != _PARQUET or not colon:
+        return None
+    if not where or "://" in where:
+        raise InvalidOptionError("PLACE", text, "write parquet:DIR, a directory of this machine")
+    return Path(where)
+
+
+def _check_tables(
+    named: tuple[Named, Named], tables: Sequence[Path | None], wanted: Audited
+) -> None:
+    """Raise InvalidOptionError for what only brokers know."""
+    text = next(n.paths[0] for n, table in zip(named, tables, strict=True) if table is not None)
+    if wanted.relation is not None:
+        raise InvalidOptionError(MAP_OPTION, text, "is for two places of brokers, and this is none")
+    if wanted.group is not None:
+        expected = f"{shown(text)} has no offsets of groups"
+        raise InvalidOptionError("--unconsumed", wanted.group, expected)
+    if all(tables) and named[0].options:
+        raise InvalidOptionError("--option", named[0].options[0], "tables take none")
+
+
+def _check_topic(
+    named: tuple[Named, Named], digests: tuple[AuditDigests, AuditDigests], wanted: Audited
+) -> None:
+    """Raise InvalidOptionError for a topic that a table has no row of: it may be a slip."""
+    for place, digest in zip(named, digests, strict=True):
+        if wanted.topic is not None and not digest.count and table_of(place.paths[0]):
+            expected = f"{shown(place.paths[0])} has no message of it"
+            raise InvalidOptionError("--topic", wanted.topic, expected)
 
 
 def _topics(wanted: Audited) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:

@@ -11,7 +11,8 @@ from mqlog_jobs.codes import FOUND
 from mqlog_jobs.parameters import AsCsv, AsJson, OneTopic, Options, System
 
 _PLACE_HELP: Final = (
-    "A store, a glob of several in quotes, a point REPO@TIME, an object store or a cluster."
+    "A store, a glob of several in quotes, a point REPO@TIME, an object store, a cluster, or "
+    "parquet:DIR, which export.py or archive.py wrote."
 )
 _First: TypeAlias = Annotated[
     str, typer.Argument(metavar="PLACE", help=_PLACE_HELP, show_default=False)
@@ -62,6 +63,7 @@ _Ignore: TypeAlias = Annotated[
 @command(
     KEEP,
     "mqlog audit /data/store /backup/broker-a@latest && echo the same",
+    "mqlog audit /data/store parquet:/lake/messages --topic SHOP_ORDERS",
     "mqlog audit '/data/brokers/*/store' rocketmq://ns1:9876 --by id --json",
     "mqlog audit /data/store rocketmq://new:9876 --offset-map parquet:/out/moved --unconsumed CG",
 )

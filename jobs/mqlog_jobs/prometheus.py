@@ -18,15 +18,16 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_TOPIC_PREFIX: Final = "%DLQ%"
-_ETA_ZERO: Final = "When the group has consumed what waits, if the rates stay"
-_ETA_LOSS: Final = "When the broker deletes the first message that the group has not consumed"
-_TIME_LABELS: Final = (("broker", "brokerName"), ("topic", "topic"), ("group", "group"))
+_TIME_COLUMNS: Final = {"broker": "brokerName", "topic": "topic", "group": "group"}
 _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: the sum (or the largest) of ``column`` over the queues with the same labels."""
+    """A metric: of the queues with the same labels the sum, or the largest, of ``column``.
+
+    Of a time it is the first one, or the last.
+    """
 
     name: str
     text: str
@@ -56,6 +57,12 @@ METRICS: Final = (
            _BROKER_LABELS),
     Metric("mqlog_consumer_bytes_behind", "Bytes of the messages not consumed; of a cluster an "
            "estimate", "bytesBehind", _BROKER_LABELS),
+)  # fmt: skip
+TIME_METRICS: Final = (
+    Metric("mqlog_consumer_eta_zero_timestamp_seconds", "When the group has consumed what waits, "
+           "if the rates stay", "etaZero", _BROKER_LABELS, largest=True),
+    Metric("mqlog_consumer_eta_loss_timestamp_seconds", "When the broker deletes the first message "
+           "that the group has not consumed", "etaLoss", _BROKER_LABELS),
 )  # fmt: skip
 
 
@@ -95,22 +102,20 @@ def times_text(rows: Iterable[BacklogRow]) -> str:
     zero: dict[Labels, datetime | None] = {}
     loss: dict[Labels, datetime] = {}
     for row in rows:
-        labels = tuple((name, str(row[column])) for name, column in _TIME_LABELS)
+        labels = tuple((name, str(row[_TIME_COLUMNS[name]])) for name in _BROKER_LABELS)
         at, lost = row["etaZero"], row["etaLoss"]
         known = zero.get(labels, at) if isinstance(at, datetime) else None
         zero[labels] = max(known, at) if known and isinstance(at, datetime) else None
         if isinstance(lost, datetime):
             loss[labels] = min(lost, loss.get(labels, lost))
     lines = []
-    for name, told, found in (
-        ("mqlog_consumer_eta_zero_timestamp_seconds", _ETA_ZERO, zero),
-        ("mqlog_consumer_eta_loss_timestamp_seconds", _ETA_LOSS, loss),
-    ):
-        samples = {labels: at for labels, at in found.items() if at is not None}
+    columns: dict[str, Mapping[Labels, datetime | None]] = {"etaZero": zero, "etaLoss": loss}
+    for metric in TIME_METRICS:
+        samples = {labels: at for labels, at in columns[metric.column].items() if at is not None}
         if samples:
-            lines += [f"# HELP {name} {told}", f"# TYPE {name} gauge"]
+            lines += [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} gauge"]
         lines += [
-            f"{name}{{{_pairs(labels)}}} {int(samples[labels].timestamp())}"
+            f"{metric.name}{{{_pairs(labels)}}} {int(samples[labels].timestamp())}"
             for labels in sorted(samples)
         ]
     return "".join(f"{line}\n" for line in lines)

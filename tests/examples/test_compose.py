@@ -32,7 +32,7 @@ SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((EXAMPLES / "compose.yaml")
     "services"
 ]
 SHOWN = re.findall(r"^((?:seq \d+ \| )?mqlog \w.*)$", PAGE, re.MULTILINE)
-ENDLESS = ("--follow", "mqlog top")
+ENDLESS = ("--follow", "mqlog top", "mqlog record")
 SECONDS = 300
 MAIN = {
     "mqnamesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",

@@ -1,27 +1,38 @@
-"""The dashboard for Grafana asks for metrics and labels that the job writes: for all of them."""
+"""The dashboard for Grafana and the alerts ask for metrics and labels that mqlog writes.
+
+The dashboard asks for all of them.
+"""
 
 import itertools
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from mqlog_jobs.prometheus import METRICS, text
+from mqlog_jobs.prometheus import METRICS, TIME_METRICS, text, times_text
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 BOARD: dict[str, Any] = json.loads(
-    (Path(__file__).parents[2] / "examples" / "grafana-dashboard.json").read_text(encoding="utf-8")
+    (EXAMPLES / "grafana-dashboard.json").read_text(encoding="utf-8")
 )
+ALERTS: list[dict[str, Any]] = yaml.safe_load(
+    (EXAMPLES / "prometheus-alerts.yml").read_text(encoding="utf-8")
+)["groups"][0]["rules"]
 PANELS: list[dict[str, Any]] = BOARD["panels"]
 VARIABLES: list[dict[str, Any]] = BOARD["templating"]["list"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
-LABELS = {metric.name: set(metric.labels) for metric in METRICS}
+LABELS = {metric.name: set(metric.labels) for metric in (*METRICS, *TIME_METRICS)}
+NODE_EXPORTER = "node_textfile_mtime_seconds"
 ROW = {
     **{metric.column: 1 for metric in METRICS},
     "brokerName": "broker-a",
     "group": "CG_WAREHOUSE",
     "topic": "SHOP_ORDERS",
+    **{metric.column: datetime(2027, 1, 15, tzinfo=UTC) for metric in TIME_METRICS},
 }
 
 
@@ -33,18 +44,32 @@ def selectors(query: str) -> list[tuple[str, set[str]]]:
 
 def test_all_metrics_that_are_written_are_shown_and_no_others() -> None:
     rows = [{**ROW, "topic": topic} for topic in ("SHOP_ORDERS", "%RETRY%CG", "%DLQ%CG")]
-    written = set(re.findall(r"^(\w+)\{", text(rows), re.MULTILINE))
+    written = set(re.findall(r"^(\w+)\{", text(rows) + times_text(rows), re.MULTILINE))
 
     assert {name for query in QUERIES for name, _ in selectors(query)} == written == set(LABELS)
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [*QUERIES, *(alert["expr"] for alert in ALERTS)])
 def test_a_query_chooses_and_groups_by_labels_that_its_metric_has(query: str) -> None:
     grouped = set(re.findall(r"\w+", "".join(re.findall(r"by \(([^)]*)\)", query))))
 
     for name, chosen in selectors(query):
         assert chosen | grouped <= LABELS[name], name
     assert query.count("(") == query.count(")")
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: str(alert["alert"]))
+def test_an_alert_asks_for_metrics_that_are_written_and_names_labels_that_they_have(
+    alert: dict[str, Any],
+) -> None:
+    asked = [LABELS[name] for name, _ in selectors(alert["expr"])]
+    if not asked:
+        assert NODE_EXPORTER in alert["expr"]
+        asked = [{"file"}]
+    named = set(re.findall(r"\$labels\.(\w+)", json.dumps(alert["annotations"])))
+
+    assert named
+    assert all(named <= labels for labels in asked)
 
 
 def test_variables_are_filled_from_metrics_and_labels_that_are_written() -> None:

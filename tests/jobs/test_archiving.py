@@ -3,11 +3,13 @@
 Delta and Iceberg are in tests/matrix, on the Sparks that they fit.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.command import Run
 from mqlog_jobs import archive
 from mqlog_jobs.lake import packages
 from mqlog_jobs.lake.packages import DELTA, ICEBERG, Package
@@ -25,7 +27,11 @@ def messages(count: int) -> list[Message]:
 
 
 def test_an_archive_of_parquet_takes_all_columns_and_each_message_once(
-    spark: SparkSession, store: MakeStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    store: MakeStore,
+    tmp_path: Path,
+    run: Run,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     laid = store(messages(11))
     arguments = ["--from", str(laid.root), "--to", f"parquet:{tmp_path}/lake"]
@@ -44,6 +50,14 @@ def test_an_archive_of_parquet_takes_all_columns_and_each_message_once(
     assert err == ""
     assert archive.main([*arguments, "--checkpoint", f"{tmp_path}/new"]) == 2
     assert "they would be archived twice" in capsys.readouterr().err
+
+    # What a killed run leaves is not in Spark's log, and counts for nobody.
+    (left,) = sorted((tmp_path / "lake" / "topic=A").rglob("*.parquet"))[:1]
+    shutil.copy(left, left.with_name("left-behind.parquet"))
+    audited = run("audit", laid.root, f"parquet:{tmp_path}/lake", "--by", "offset", "--json")
+    assert (audited.code, audited.rows) == (0, [])
+    left.unlink()
+    assert "_spark_metadata names it" in run("audit", laid.root, f"parquet:{tmp_path}/lake").err
 
 
 def test_messages_that_expired_meanwhile_are_an_error_that_names_the_gap(

@@ -112,6 +112,12 @@ def test_an_audit_says_whether_two_places_are_the_same(
         (("snapshot", "{store}", "{kept}", "--hold-max", "1G"), "is for --every"),
         (("snapshot", "{store}", "{kept}", "--count", "2"), "is for --every"),
         (("audit", "{store}", "{store}", "--by", "luck"), "must be offset or id"),
+        (("audit", "{store}", "delta:/lake"), "delta tables are not audited: write its rows"),
+        (("audit", "{store}", "iceberg:a.b"), "iceberg tables are not audited: write its rows"),
+        (("audit", "{store}", "parquet:s3://b/t"), "write parquet:DIR, a directory of this"),
+        (("audit", "{store}", "parquet:/nowhere"), "/nowhere': is no directory"),
+        (("audit", "parquet:{store}", "{store}"), "has no file *.parquet"),
+        (("audit", "{store}", "parquet:/x", "--unconsumed", "G"), "has no offsets of groups"),
     ],
 )
 def test_what_is_wrong_is_one_line(

@@ -1,15 +1,16 @@
 """The messages in which two places differ, found within the buckets whose digests are unequal.
 
-By offset the queues of those buckets are read again on both sides, 65,536 queue offsets at a time;
-by id all queues are: see ``identities``.
+By offset the queues of those buckets are read again on both sides, 65,536 queue offsets at a time.
+By id all queues are, and so are those of the buckets where a side is a table, whose rows have no
+order and may repeat an offset: see ``identities``.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from operator import itemgetter
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,21 +23,18 @@ from mqstore.audit.found import (
     MessagePlace,
 )
 from mqstore.audit.identities import by_identity
-from mqstore.audit.rows import AuditRule, digested
-from mqstore.audit.sides import AuditSide
+from mqstore.audit.relation import PlacedQueue
+from mqstore.audit.rows import ID_BUCKETS, AuditRule, digested
+from mqstore.audit.sides import AuditSide, Side
 from mqstore.codec.message_digest import OF_CONTENT
 from mqstore.format.arrays import Int64s, UInt64Pairs
-from mqstore.read.scan import scan
-from mqstore.read.settings import BATCH_BYTES, ScanSettings
 from mqstore.read.source import QueueSlice
 
-_DESCRIBED_AT_A_TIME: Final = 2_000
 _OFFSETS_AT_A_TIME: Final = 65_536
-_SliceAt: TypeAlias = Callable[[MessagePlace], QueueSlice | None]
 
 
 def differences(
-    sides: tuple[AuditSide, AuditSide],
+    sides: tuple[Side, Side],
     digests: tuple[AuditDigests, AuditDigests],
     rule: AuditRule,
 ) -> Iterator[Difference]:
@@ -47,14 +45,28 @@ def differences(
     unequal = digests[0].unequal(digests[1])
     if rule.identity == "id":
         parts = np.array([bucket[3] for bucket in unequal], np.int64)
-        slices_at = sides[0].of_place, sides[1].of_place
         for found in by_identity(sides, rule, parts):
-            yield from _described(found, slices_at, rule)
+            yield from _described(found, sides, rule)
         return
-    for broker, topic, queue_id in sorted({bucket[:3] for bucket in unequal}):
-        bucket = broker, topic, queue_id, 0
-        pieces = sides[0].of_queue(bucket), sides[1].of_queue(bucket)
-        yield from _of_queue(broker, pieces, rule)
+    queues = sorted({bucket[:3] for bucket in unequal})
+    if not (isinstance(sides[0], AuditSide) and isinstance(sides[1], AuditSide)):
+        yield from _of_tables(sides, queues, rule)
+        return
+    for queue in queues:
+        pieces = sides[0].of_queue((*queue, 0)), sides[1].of_queue((*queue, 0))
+        for found in _of_queue(queue[0], pieces, rule):
+            yield from _described(found, sides, rule)
+
+
+def _of_tables(
+    sides: tuple[Side, Side], queues: Sequence[PlacedQueue], rule: AuditRule
+) -> Iterator[Difference]:
+    """Yield the differences of queues, broker by broker: its name is not in an identity."""
+    for _, of_it in groupby(queues, itemgetter(0)):
+        names = frozenset(of_it)
+        some = sides[0].of_queues(names), sides[1].of_queues(names)
+        for found in by_identity(some, rule, np.arange(ID_BUCKETS)):
+            yield from _described(sorted(found, key=_queue_place), some, rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ class _Rows:
 
 def _of_queue(
     broker: str, pieces: tuple[QueueSlice | None, QueueSlice | None], rule: AuditRule
-) -> Iterator[Difference]:
+) -> Iterator[list[Difference]]:
     held = [piece for piece in pieces if piece is not None]
     queue = (broker, held[0].topic, held[0].queue_id) if held else ("", "", 0)
     for bounds in _windows(held):
@@ -87,8 +99,7 @@ def _of_queue(
         differs = (first.digests[at] != second.digests[other]).any(axis=1)
         for row, its in zip(at[differs].tolist(), other[differs].tolist(), strict=True):
             found.append(Difference(ALTERED, _place(queue, first, row), _place(queue, second, its)))
-        found = list(_described(found, (lambda _: pieces[0], lambda _: pieces[1]), rule))
-        yield from sorted(found, key=_queue_offset)
+        yield sorted(found, key=_queue_place)
 
 
 def _windows(pieces: Sequence[QueueSlice]) -> Iterator[tuple[int, int]]:
@@ -122,23 +133,21 @@ def _place(queue: tuple[str, str, int], rows: _Rows, row: int) -> MessagePlace:
     return MessagePlace(*queue, int(rows.queue_offsets[row]), int(rows.ms[row]))
 
 
-def _queue_offset(found: Difference) -> int:
+def _queue_place(found: Difference) -> tuple[str, int, int]:
     place = found.first or found.second
-    return place.queue_offset if place is not None else 0
+    return (place.topic, place.queue_id, place.queue_offset) if place else ("", 0, 0)
 
 
 def _described(
-    found: Sequence[Difference], slices_at: tuple[_SliceAt, _SliceAt], rule: AuditRule
+    found: Sequence[Difference], sides: tuple[Side, Side], rule: AuditRule
 ) -> Iterator[Difference]:
-    """Yield differences with the message ids, by id, and the fields that differ.
-
-    ``slices_at`` give for a place on each side the slice that its queue is.
-    """
-    for first in range(0, len(found), _DESCRIBED_AT_A_TIME):
-        some = found[first : first + _DESCRIBED_AT_A_TIME]
+    """Yield differences with the message ids, by id, and the fields that differ."""
+    step = max(side.described_at_a_time for side in sides)
+    for first in range(0, len(found), step):
+        some = found[first : first + step]
         wanted = [one for one in some if rule.by == "id" or one.kind == ALTERED]
-        here = _contents([one.first for one in wanted if one.first], slices_at[0], rule)
-        there = _contents([one.second for one in wanted if one.second], slices_at[1], rule)
+        here = _contents([one.first for one in wanted if one.first], sides[0], rule)
+        there = _contents([one.second for one in wanted if one.second], sides[1], rule)
         for one in some:
             both = here.get(one.first), there.get(one.second)
             message_id = next((its.message_id for its in both if its is not None), None)
@@ -176,25 +185,10 @@ def _hashed(fields: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _contents(
-    places: Sequence[MessagePlace], slice_at: _SliceAt, rule: AuditRule
+    places: Sequence[MessagePlace], side: Side, rule: AuditRule
 ) -> dict[MessagePlace | None, _Content]:
     """Return the messages at places; what has expired meanwhile is not among them."""
-    columns = ("topic", "queueId", "queueOffset", *OF_CONTENT)
-    settings = ScanSettings(
-        columns=(*columns, "msgId") if rule.by == "id" else columns,
-        batch_bytes=BATCH_BYTES,
-        fail_on_data_loss=False,
-    )
-    found: dict[MessagePlace | None, _Content] = {}
-    for _, of_it in groupby(sorted(places, key=attrgetter("broker")), attrgetter("broker")):
-        known = {(one.topic, one.queue_id, one.queue_offset): one for one in of_it}
-        pieces = [
-            clipped
-            for (_, _, at), one in sorted(known.items())
-            for clipped in _clipped(slice_at(one), (at, at + 1))
-        ]
-        for batch in scan(pieces, settings):
-            for row in batch.to_pylist():
-                place = known.get((row["topic"], row["queueId"], row["queueOffset"]))
-                found[place] = _Content.of(row, rule)
-    return found
+    if not places:
+        return {}
+    columns = (*OF_CONTENT, "msgId") if rule.by == "id" else OF_CONTENT
+    return {place: _Content.of(row, rule) for place, row in side.rows_at(places, columns)}

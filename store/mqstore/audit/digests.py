@@ -71,10 +71,14 @@ def digests_of(
     slices: Iterable[QueueSlice], rule: AuditRule, broker: str, naming: Naming | None = None
 ) -> AuditDigests:
     """Return the digests of slices of one broker, in one pass; ``broker`` is what it is called."""
-    found = AuditDigests()
-    pieces = digested(list(slices), rule, merged=True, naming=naming)
+    return digests_of_rows(digested(list(slices), rule, merged=True, naming=naming), rule, broker)
+
+
+def digests_of_rows(pieces: Iterable[DigestedRows], rule: AuditRule, broker: str) -> AuditDigests:
+    """Return the digests of messages of one broker, whose own digests are made already."""
     if rule.identity == "id":
         return _by_part(pieces)
+    found = AuditDigests()
     for part in pieces:
         for bucket, digest in _by_bucket(part, broker):
             found.buckets.setdefault(bucket, BucketDigest()).add(digest)

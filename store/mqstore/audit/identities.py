@@ -19,10 +19,9 @@ from mqstore.audit.found import (
     MessagePlace,
 )
 from mqstore.audit.relation import PlacedQueue
-from mqstore.audit.rows import ID_BUCKETS, AuditRule, DigestedRows, digested
-from mqstore.audit.sides import AuditSide
+from mqstore.audit.rows import ID_BUCKETS, AuditRule, DigestedRows
+from mqstore.audit.sides import Side
 from mqstore.format.arrays import Int64s, Mask, UInt64Pairs
-from mqstore.read.source import slices_of
 
 _FINE: Final = 2**20
 _MOST_IN_MEMORY: Final = 250_000
@@ -30,7 +29,7 @@ _SIDES: Final = (0, 1)
 
 
 def by_identity(
-    sides: tuple[AuditSide, AuditSide], rule: AuditRule, parts: Int64s
+    sides: tuple[Side, Side], rule: AuditRule, parts: Int64s
 ) -> Iterator[list[Difference]]:
     """Yield differences among the identities of ``parts``, without their ids and fields.
 
@@ -45,20 +44,16 @@ def by_identity(
 
 
 def _each(
-    side: AuditSide, rule: AuditRule, is_wanted: Mask
+    side: Side, rule: AuditRule, is_wanted: Mask
 ) -> Iterator[tuple[str, DigestedRows, Int64s, Int64s]]:
     """Yield brokers, their messages, the rows that are wanted, and the fine bucket of each."""
-    for broker in side.brokers:
-        slices = slices_of(broker.snapshot)
-        for part in digested(slices, rule, merged=True, naming=side.naming):
-            rows = np.flatnonzero(is_wanted[part.parts()])
-            fine = part.row.identities[rows, 1] % np.uint64(_FINE)
-            yield broker.name, part, rows, fine.astype(np.int64)
+    for broker, part in side.pieces(rule):
+        rows = np.flatnonzero(is_wanted[part.parts()])
+        fine = part.row.identities[rows, 1] % np.uint64(_FINE)
+        yield broker, part, rows, fine.astype(np.int64)
 
 
-def _fine_sums(
-    sides: tuple[AuditSide, AuditSide], rule: AuditRule, is_wanted: Mask
-) -> tuple[Mask, Int64s]:
+def _fine_sums(sides: tuple[Side, Side], rule: AuditRule, is_wanted: Mask) -> tuple[Mask, Int64s]:
     """Return which fine buckets are unequal, and how many messages each has on both sides."""
     counts, sums = np.zeros((2, _FINE), np.int32), np.zeros((_FINE, 2), np.uint64)
     for number, side in enumerate(sides):
@@ -96,7 +91,7 @@ class _Compared:
 
     @classmethod
     def of(
-        cls, sides: tuple[AuditSide, AuditSide], rule: AuditRule, is_wanted: Mask, chosen: Mask
+        cls, sides: tuple[Side, Side], rule: AuditRule, is_wanted: Mask, chosen: Mask
     ) -> "_Compared":
         numbers: dict[PlacedQueue, int] = {}
         parts = [_empty()]

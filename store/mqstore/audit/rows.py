@@ -99,7 +99,7 @@ def digested(
         else:
             batch = found if naming is None else naming.named(found)
             if len(batch):
-                yield _of_batch(batch, rule)
+                yield digested_batch(batch, rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,8 @@ class _Digesting:
         return units.take(slice(0, 0))
 
 
-def _of_batch(batch: pa.RecordBatch, rule: AuditRule) -> DigestedRows:
+def digested_batch(batch: pa.RecordBatch, rule: AuditRule) -> DigestedRows:
+    """Return the messages of a batch, which has the columns of the rule, with their digests."""
     topics = batch.column("topic").dictionary_encode()
     pairs = topics.indices.to_numpy().astype(np.int64) * 2**32 + batch.column("queueId").to_numpy()
     distinct, queue = np.unique(pairs, return_inverse=True)

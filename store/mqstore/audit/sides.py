@@ -1,14 +1,52 @@
 """The two sides of an audit: the brokers of a place, and the slices of their queues."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, Final, Protocol
 
 from mqstore.audit.digests import AuditDigests, Bucket, digests_of
 from mqstore.audit.found import MessagePlace
 from mqstore.audit.relation import Naming, OffsetRelation, PlacedQueue
-from mqstore.audit.rows import AuditRule
+from mqstore.audit.rows import AuditRule, DigestedRows, digested
 from mqstore.read.queues import QueueBounds
+from mqstore.read.scan import scan
+from mqstore.read.settings import BATCH_BYTES, ScanSettings
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
+
+_DESCRIBED_AT_A_TIME: Final = 2_000
+_UNNAMED: Final = "broker"
+"""What a broker is called whose name is on neither side."""
+
+
+class Side(Protocol):
+    """One side of an audit: the brokers of a place, or a table (``mqstore.audit.parquet``)."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its brokers."""
+
+    @property
+    def described_at_a_time(self) -> int:
+        """Of how many differences ``rows_at`` is asked at once."""
+
+    def renamed(self, name: str) -> "Side":
+        """Return it with that name for its only broker."""
+
+    def of_queues(self, queues: frozenset[PlacedQueue]) -> "Side":
+        """Return it with these queues alone."""
+
+    def digests(self, rule: AuditRule) -> AuditDigests:
+        """Return the digests of all messages, in one pass. Raises as ``scan``."""
+
+    def pieces(self, rule: AuditRule) -> Iterator[tuple[str, DigestedRows]]:
+        """Yield brokers and messages of theirs, with their digests. Raises as ``scan``."""
+
+    def rows_at(
+        self, places: Sequence[MessagePlace], columns: Sequence[str]
+    ) -> Iterable[tuple[MessagePlace, Mapping[str, Any]]]:
+        """Yield the messages at places; what has expired meanwhile is not among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +65,29 @@ class AuditSide:
     brokers: tuple[AuditedBroker, ...]
     naming: Naming | None = None
 
+    @classmethod
+    def of(cls, brokers: Iterable[tuple[BoundsSource, Snapshot]]) -> "AuditSide":
+        """Return the side that these brokers are."""
+        return cls(tuple(AuditedBroker(s.broker_name, source, s) for source, s in brokers))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its brokers."""
+        return tuple(broker.name for broker in self.brokers)
+
+    @property
+    def described_at_a_time(self) -> int:
+        """Of how many differences ``rows_at`` is asked at once."""
+        return _DESCRIBED_AT_A_TIME
+
+    def renamed(self, name: str) -> "AuditSide":
+        """Return it with that name for its only broker."""
+        return replace(self, brokers=(replace(self.brokers[0], name=name),))
+
+    def of_queues(self, queues: frozenset[PlacedQueue]) -> "AuditSide":
+        """Return it with these queues alone."""
+        return replace(self, brokers=tuple(_with_queues(one, queues) for one in self.brokers))
+
     def digests(self, rule: AuditRule) -> AuditDigests:
         """Return the digests of all messages, in one pass. Raises as ``scan``."""
         found = AuditDigests()
@@ -34,13 +95,32 @@ class AuditSide:
             found.merge(digests_of(slices_of(broker.snapshot), rule, broker.name, self.naming))
         return found
 
-    def slices(self) -> list[QueueSlice]:
-        """Return the slices of all queues."""
-        return [piece for broker in self.brokers for piece in slices_of(broker.snapshot)]
+    def pieces(self, rule: AuditRule) -> Iterator[tuple[str, DigestedRows]]:
+        """Yield brokers and messages of theirs, with their digests. Raises as ``scan``."""
+        for broker in self.brokers:
+            slices = slices_of(broker.snapshot)
+            for part in digested(slices, rule, merged=True, naming=self.naming):
+                yield broker.name, part
 
-    def of_place(self, place: MessagePlace) -> QueueSlice | None:
-        """Return the slice of the whole queue that a message is of."""
-        return self.of_queue((place.broker, place.topic, place.queue_id, 0))
+    def rows_at(
+        self, places: Sequence[MessagePlace], columns: Sequence[str]
+    ) -> Iterator[tuple[MessagePlace, Mapping[str, Any]]]:
+        """Yield the messages at places; what has expired meanwhile is not among them."""
+        needed = tuple(dict.fromkeys(("topic", "queueId", "queueOffset", *columns)))
+        settings = ScanSettings(columns=needed, batch_bytes=BATCH_BYTES, fail_on_data_loss=False)
+        for _, of_it in groupby(sorted(places, key=attrgetter("broker")), attrgetter("broker")):
+            known = {(one.topic, one.queue_id, one.queue_offset): one for one in of_it}
+            held: dict[tuple[str, int], QueueSlice | None] = {}
+            pieces = []
+            for (topic, queue_id, at), one in sorted(known.items(), key=itemgetter(0)):
+                if (topic, queue_id) not in held:
+                    held[topic, queue_id] = self.of_queue((one.broker, topic, queue_id, 0))
+                piece = held[topic, queue_id]
+                if piece is not None and piece.start <= at < piece.end:
+                    pieces.append(replace(piece, start=at, end=at + 1, weight=None))
+            for batch in scan(pieces, settings):
+                for row in batch.to_pylist():
+                    yield known[row["topic"], row["queueId"], row["queueOffset"]], row
 
     def of_queue(self, bucket: Bucket) -> QueueSlice | None:
         """Return the slice of the whole queue that a bucket is of; None where it holds nothing."""
@@ -55,16 +135,23 @@ class AuditSide:
 
 def audit_sides(
     first: Sequence[tuple[BoundsSource, Snapshot]], second: Sequence[tuple[BoundsSource, Snapshot]]
-) -> tuple[AuditSide, AuditSide]:
+) -> tuple[Side, Side]:
     """Return both sides. One broker on each is the same broker, whatever their names are."""
-    sides = [
-        AuditSide(tuple(AuditedBroker(s.broker_name, source, s) for source, s in brokers))
-        for brokers in (first, second)
-    ]
-    if all(len(side.brokers) == 1 for side in sides):
-        name = sides[0].brokers[0].name
-        sides[1] = AuditSide((replace(sides[1].brokers[0], name=name),))
-    return sides[0], sides[1]
+    return matched(AuditSide.of(first), AuditSide.of(second))
+
+
+def matched(first: Side, second: Side) -> tuple[Side, Side]:
+    """Return both sides. One broker on each is the same broker, whatever their names are."""
+    if len(first.names) == len(second.names) == 1:
+        name = next((name for side in (first, second) for name in side.names if name), _UNNAMED)
+        return first.renamed(name), second.renamed(name)
+    return first, second
+
+
+def _with_queues(broker: AuditedBroker, queues: frozenset[PlacedQueue]) -> AuditedBroker:
+    snapshot = broker.snapshot
+    kept = tuple(q for q in snapshot.queues if (broker.name, q.topic, q.queue_id) in queues)
+    return replace(broker, snapshot=replace(snapshot, queues=kept))
 
 
 def mapped_sides(

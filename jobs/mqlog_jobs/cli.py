@@ -10,13 +10,13 @@ The module imports the rest in ``main``: an interrupt meanwhile has the exit cod
 
 import sys
 
-from mqlog_jobs.codes import INTERRUPTED
+from mqlog_jobs.machine.codes import INTERRUPTED
 
 
 def main() -> None:
     """Run the command and exit; an error that a user can correct is one line, no traceback."""
     try:
-        from mqlog_jobs.exit_codes import run
+        from mqlog_jobs.machine.exit_codes import run
 
         code = run(_command)
     except KeyboardInterrupt:
@@ -31,14 +31,14 @@ def _command() -> object:
         sys.stdout.write(version_line())
         return 0
     try:
-        from mqlog_jobs.maintenance import app
+        from mqlog_jobs.command.maintenance import app
 
         return app()
     except ModuleNotFoundError as error:
         command, *words = sys.argv[1:] or [""]
         if command != "doctor" or {"-h", "--help"} & set(words):
             raise
-        from mqlog_jobs import installation
+        from mqlog_jobs.machine import installation
 
         if installation.missing(error) is None:
             raise

@@ -14,7 +14,7 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from mqlog_jobs.session import LOOPBACK, QUIET, session
+from mqlog_jobs.machine.session import LOOPBACK, QUIET, session
 
 ROWS = 20
 LIFE_S = 3600  # whatever became of who started it

@@ -10,7 +10,7 @@ def main(store: str, how: str) -> None:
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1")
     if how == "session":
-        from mqlog_jobs.session import session
+        from mqlog_jobs.machine.session import session
 
         spark = session("discovered", {"spark.master": "local[1]", "spark.ui.enabled": "false"})
     elif how == "import":

@@ -4,7 +4,7 @@ import json
 import re
 
 from broker.toolchain import VERSIONS
-from mqlog_jobs.maintenance import app
+from mqlog_jobs.command.maintenance import app
 from mqstore.request.read_options import READ_OPTIONS, STREAM_OPTIONS
 from mqstore.tables.catalog import CATALOG
 from style.documents import ROOT

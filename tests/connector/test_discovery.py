@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqlog_jobs import java
+from mqlog_jobs.machine import java
 from pyspark_mqlog.interpreter import NAMES
 from support import soak
 

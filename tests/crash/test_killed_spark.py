@@ -23,7 +23,7 @@ import pytest
 
 from crash import saves
 from crash.invariants import assert_clocks, assert_index, assert_log
-from mqlog_jobs.session import LOOPBACK, QUIET
+from mqlog_jobs.machine.session import LOOPBACK, QUIET
 from mqstore.check import check
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger

@@ -16,7 +16,7 @@ from typing import TextIO
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from mqlog_jobs.session import LOOPBACK, QUIET, session
+from mqlog_jobs.machine.session import LOOPBACK, QUIET, session
 
 ROWS = 40
 FENCE = "500ms"

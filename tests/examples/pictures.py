@@ -13,10 +13,10 @@ from typing import Final
 import nbformat
 from nbclient import NotebookClient
 
-from mqlog_jobs import demo
 from mqlog_jobs.places import Named
 from mqlog_jobs.report.gather import ReportRequest
 from mqlog_jobs.report.write import write_report
+from mqlog_jobs.work import demo
 from support import browser
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mqlog_jobs.prometheus import METRICS, TIME_METRICS, text, times_text
+from mqlog_jobs.output.prometheus import METRICS, TIME_METRICS, text, times_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BOARD: dict[str, Any] = json.loads(

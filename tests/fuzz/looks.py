@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mqlog_jobs.line_format import STANDARD
+from mqlog_jobs.output.line_format import STANDARD
 from mqlog_jobs.places import Named
-from mqlog_jobs.queries import KeyQuery, find, select
+from mqlog_jobs.work.queries import KeyQuery, find, select
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition

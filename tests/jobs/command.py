@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
-from mqlog_jobs.maintenance import app
+from mqlog_jobs.command.maintenance import app
 
 
 class Done(NamedTuple):

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Done, Run, commands
-from mqlog_jobs import cli, installation, maintenance
+from mqlog_jobs import cli
+from mqlog_jobs.command import maintenance
+from mqlog_jobs.machine import installation
 from mqstore.diagnosis import GOOD, Diagnosis
 
 

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.command import Run
-from mqlog_jobs import archive
-from mqlog_jobs.lake import packages
-from mqlog_jobs.lake.packages import DELTA, ICEBERG, Package
-from mqlog_jobs.lake.tables import IcebergTable
+from mqlog_jobs.spark import archive
+from mqlog_jobs.spark.lake import packages
+from mqlog_jobs.spark.lake.packages import DELTA, ICEBERG, Package
+from mqlog_jobs.spark.lake.tables import IcebergTable
 from mqstore.errors import InvalidOptionError
 from support.growing import grow
 from support.oracle import Message

@@ -4,8 +4,9 @@ import errno
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
-from mqlog_jobs import arguments, backlog, exit_codes, export
-from mqlog_jobs.arguments import RowsPlace
+from mqlog_jobs.machine import exit_codes
+from mqlog_jobs.spark import arguments, backlog, export
+from mqlog_jobs.spark.arguments import RowsPlace
 from mqstore.errors import StoreNotFoundError
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mqlog_jobs import arriving
-from mqlog_jobs.arriving import ArrivingLines, LineGroup
+from mqlog_jobs.replays import arriving
+from mqlog_jobs.replays.arriving import ArrivingLines, LineGroup
 from mqstore.errors import InvalidMessageError
 
 HOUR = 3600.0

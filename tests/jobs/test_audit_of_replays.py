@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.offset_files import OffsetFiles
+from mqlog_jobs.replays.offset_files import OffsetFiles
 from mqstore.audit.relation import relation_of
 from mqstore.deliver.replay.task import OFFSET_MAP
 from mqstore.errors import InvalidOptionError

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.app import PANELS
-from mqlog_jobs.maintenance import app
+from mqlog_jobs.command.app import PANELS
+from mqlog_jobs.command.maintenance import app
 from support import goldens
 
 COMMANDS = [command.callback.__name__ for command in app.registered_commands if command.callback]

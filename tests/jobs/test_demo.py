@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs import demo, demo_data, picture
+from mqlog_jobs.output import picture
+from mqlog_jobs.work import demo, demo_data
 from mqstore.errors import InvalidOptionError
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

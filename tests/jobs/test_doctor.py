@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mqlog_jobs import doctor, render, views
+from mqlog_jobs.output import render, views
+from mqlog_jobs.work import doctor
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from pyspark_mqlog.interpreter import NAMES
 from support import soak

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs import exit_codes
-from mqlog_jobs.doctor import ERROR, _store
+from mqlog_jobs.machine import exit_codes
+from mqlog_jobs.work.doctor import ERROR, _store
 from mqstore import __version__
 from support import goldens, soak
 

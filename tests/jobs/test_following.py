@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.following import follow
+from mqlog_jobs.output.render import Row
 from mqlog_jobs.places import Named
-from mqlog_jobs.render import Row
+from mqlog_jobs.work.following import follow
 from mqstore.read.message_query import MessageQuery
 from support.growing import grow
 from support.oracle import Message

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mqlog_jobs import installation
+from mqlog_jobs.machine import installation
 from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING
 from support import linked_python
 
@@ -157,7 +157,7 @@ def test_doctor_of_a_small_install_finds_an_error_only_where_spark_is_asked_for(
 
 @pytest.mark.parametrize("job", ["backlog", "check", "export", "publish", "replay", "tail"])
 def test_a_job_starts_without_the_commands_packages(environment: Environment, job: str) -> None:
-    program = f"import runpy; runpy.run_module('mqlog_jobs.{job}', run_name='__main__')"
+    program = f"import runpy; runpy.run_module('mqlog_jobs.spark.{job}', run_name='__main__')"
     done = ended(environment(*CLUSTER), program, "--help")
 
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqlog_jobs import java
+from mqlog_jobs.machine import java
 
 LAUNCHER_ARGUMENT = "--add-modules=jdk.incubator.vector"
 

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from mqlog_jobs import backlog, publish
+from mqlog_jobs.spark import backlog, publish
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -165,7 +165,7 @@ def test_spark_submit_runs_a_job_whose_package_travels_along(
         for folder in ("store/mqstore", "connector/pyspark_mqlog", "jobs/mqlog_jobs"):
             for path in sorted((ROOT / folder).rglob("*.py")):
                 archive.write(path, path.relative_to((ROOT / folder).parent))
-    job = ROOT / "jobs" / "mqlog_jobs" / "backlog.py"
+    job = ROOT / "jobs" / "mqlog_jobs" / "spark" / "backlog.py"
     command = [SUBMIT, "--master", "local[1]", "--py-files", package, job]
     done = subprocess.run(
         [*command, "--from", root, "--to", f"prometheus:{tmp_path}/out.prom"],

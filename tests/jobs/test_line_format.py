@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mqlog_jobs import line_format
+from mqlog_jobs.output import line_format
 from mqstore.errors import InvalidOptionError, InvalidSchemaError
 
 ROW = {

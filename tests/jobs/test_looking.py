@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from mqlog_jobs import maintenance
-from mqlog_jobs.progress import Bar
-from mqlog_jobs.watch import watch
+from mqlog_jobs.command import maintenance
+from mqlog_jobs.output.progress import Bar
+from mqlog_jobs.output.watch import watch
 from mqstore.check import check
 from mqstore.errors import InvalidOptionError
 from support import goldens
@@ -133,7 +133,7 @@ def test_a_watch_draws_over_what_it_drew() -> None:
 
 def test_a_bar_is_for_terminals_and_for_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal, patience, drawn in ((True, 0.0, True), (True, 60.0, False), (False, 0.0, False)):
-        monkeypatch.setattr("mqlog_jobs.progress._PATIENCE_S", patience)
+        monkeypatch.setattr("mqlog_jobs.output.progress._PATIENCE_S", patience)
         stream = io.StringIO()
         with Bar("Checking", Console(file=stream, force_terminal=terminal, width=80)) as bar:
             bar(50, 100)
@@ -183,7 +183,7 @@ def test_tables_fit_eighty_columns_of_a_terminal_and_have_colours_only_there(
     ]
     told = json.dumps([[word.format(golden_550) for word in words] for words in commands])
     program = (
-        "import json, sys; from mqlog_jobs.maintenance import app\n"
+        "import json, sys; from mqlog_jobs.command.maintenance import app\n"
         "for words in json.loads(sys.argv[1]): app(words, standalone_mode=False)"
     )
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}

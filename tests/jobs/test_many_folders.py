@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.doctor import examine
+from mqlog_jobs.work.doctor import examine
 from mqstore.diagnosis import ERROR, GOOD, Diagnosis
 from support import goldens
 

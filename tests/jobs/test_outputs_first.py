@@ -9,9 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.command import Run
-from mqlog_jobs import backlog, check, demo, replay, whole_file
+from mqlog_jobs.output import whole_file
+from mqlog_jobs.output.whole_file import check_directory, check_file, replace_file
 from mqlog_jobs.places import Named
-from mqlog_jobs.whole_file import check_directory, check_file, replace_file
+from mqlog_jobs.spark import backlog, check, replay
+from mqlog_jobs.work import demo
 
 NOT_THERE = os.strerror(ENOENT)
 NO_FOLDER = os.strerror(ENOTDIR)
@@ -32,7 +34,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     for job in (backlog, check, replay):
         monkeypatch.setattr(job, "job_session", begun)
     monkeypatch.setattr(demo, "job_session", begun)
-    monkeypatch.setattr("mqlog_jobs.replay_work.replayed", begun)
+    monkeypatch.setattr("mqlog_jobs.replays.replay_work.replayed", begun)
 
 
 @pytest.mark.usefixtures("no_work")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mqlog_jobs import whole_file
-from mqlog_jobs.prometheus import text
-from mqlog_jobs.whole_file import replace_file
+from mqlog_jobs.output import whole_file
+from mqlog_jobs.output.prometheus import text
+from mqlog_jobs.output.whole_file import replace_file
 
 ROW: dict[str, object] = {
     "brokerName": "broker-a",

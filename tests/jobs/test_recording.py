@@ -11,7 +11,7 @@ import pytest
 
 import mqlog
 from mqlog_jobs.cli import main
-from mqlog_jobs.prometheus import times_text
+from mqlog_jobs.output.prometheus import times_text
 from support.oracle import Message
 from support.stores import Layout, MakeStore
 

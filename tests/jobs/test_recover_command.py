@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.doctor import examine
+from mqlog_jobs.work.doctor import examine
 from mqstore.check import check
 from mqstore.diagnosis import GOOD, WARNING, Diagnosis
 from support import goldens, killed_commit
 from support.processes import held_by_another
 from support.writing import SMALL, append, held, rows
+
+MAINTENANCE = "from mqlog_jobs.command.maintenance import app; app(prog_name='mqlog')"
 
 pytestmark = pytest.mark.usefixtures("doctor_of_stores")
 
@@ -138,7 +140,7 @@ def test_a_shell_completes_topics(
 ) -> None:
     line = ["mqlog", *(str(golden_550) if word == "STORE" else word for word in words)]
     done = subprocess.run(
-        [sys.executable, "-c", "from mqlog_jobs.maintenance import app; app(prog_name='mqlog')"],
+        [sys.executable, "-c", MAINTENANCE],
         env={
             **os.environ,
             "_MQLOG_COMPLETE": "complete_bash",

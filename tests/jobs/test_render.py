@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from mqlog_jobs import amounts, render
-from mqlog_jobs.render import FieldView
+from mqlog_jobs.output import amounts, render
+from mqlog_jobs.output.render import FieldView
 
 COLUMNS = (
     FieldView("group", "GROUP", once=True),

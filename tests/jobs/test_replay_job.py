@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from live.taking import TakingCluster
-from mqlog_jobs import replay
+from mqlog_jobs.spark import replay
 from mqstore.deliver.replay import run as replay_run
 from support import goldens
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.amounts import short
+from mqlog_jobs.output.amounts import short
 from mqlog_jobs.report import charts
 from mqlog_jobs.report.facts import Looked, TagHeld, Tags
 from mqlog_jobs.report.markup import element, stylesheet

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mqlog_jobs.session import SETTINGS
+from mqlog_jobs.machine.session import SETTINGS
 
 CONF = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 LEFT_TO_SPARK = {

@@ -15,7 +15,7 @@ import pytest
 import mqlog
 from jobs.command import Run
 from live.loopback import FakeCluster
-from mqlog_jobs import sql_query
+from mqlog_jobs.work import sql_query
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 from mqstore.request import plan

@@ -114,7 +114,7 @@ def test_a_backlog_of_a_directory_imports_nothing_of_clusters_other_tables_or_py
 @soak.not_in_check
 def test_a_table_becomes_one_of_pandas_after_a_command_did_without() -> None:
     program = (
-        "import sys; from mqlog_jobs.arrow import import_without_pandas as without; without(); "
+        "import sys; from mqlog_jobs.machine import arrow; arrow.import_without_pandas(); "
         "import pyarrow as pa; values = pa.array([1, 2]); assert 'pandas' not in sys.modules; "
         "assert values.to_pandas().sum() == 3; import pandas; "
         "assert pa.array(pandas.Series([1.5, None]), from_pandas=True).null_count == 1"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mqlog_jobs import backlog, check, export, line_format, tail
+from mqlog_jobs.output import line_format
+from mqlog_jobs.spark import backlog, check, export, tail
 from support import goldens
 from support.growing import grow
 from support.oracle import Message

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.group_lines import group_lines
+from mqlog_jobs.output.group_lines import group_lines
 from mqstore.tables.catalog import CATALOG
 from support import goldens, parts
 from support.oracle import Message, join_properties

@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from jobs.command import Run
-from mqlog_jobs.amounts import rate
+from mqlog_jobs.output.amounts import rate
 from mqlog_jobs.places import Named
 from mqlog_jobs.top.frame import draw, draw_queues
 from mqlog_jobs.top.meter import WINDOW_S, Flow, Measured, Meter

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from jobs.command import Run
-from mqlog_jobs import render, views
+from mqlog_jobs.output import render, views
 from support import goldens
 from support.oracle import Message
 from support.stores import lay_out

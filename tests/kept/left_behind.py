@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import mqstore
-from mqlog_jobs.session import LOOPBACK, QUIET, job_session
+from mqlog_jobs.machine.session import LOOPBACK, QUIET, job_session
 
 HERE = Path(__file__).parent
 VERSIONS = tuple(sorted(path.name.removesuffix(".tar.gz") for path in HERE.glob("*.tar.gz")))

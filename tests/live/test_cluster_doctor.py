@@ -11,8 +11,8 @@ from jobs.conftest import run
 from live.loopback import FakeCluster, json_answer, listening
 from live.test_cluster import dead_address
 from live.test_tls import CA, STRANGER, serving
-from mqlog_jobs import installation
-from mqlog_jobs.java import JavaNotFoundError
+from mqlog_jobs.machine import installation
+from mqlog_jobs.machine.java import JavaNotFoundError
 
 __all__ = ["run"]
 

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from live.loopback import FakeCluster
-from mqlog_jobs import backlog as backlog_job
+from mqlog_jobs.spark import backlog as backlog_job
 from support.event_log import event_log
 
 pytestmark = pytest.mark.spark

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import mqlog
-from mqlog_jobs import archive
-from mqlog_jobs.lake.packages import PACKAGES, settings
-from mqlog_jobs.lake.tables import LAKE_TABLES
-from mqlog_jobs.session import LOOPBACK, QUIET, session
+from mqlog_jobs.machine.session import LOOPBACK, QUIET, session
+from mqlog_jobs.spark import archive
+from mqlog_jobs.spark.lake.packages import PACKAGES, settings
+from mqlog_jobs.spark.lake.tables import LAKE_TABLES
 from pyspark_mqlog.versions import INSTALLED
 
 QUEUES: Final = 3

@@ -15,9 +15,9 @@ import pytest
 from broker.toolchain import Toolchain, made_once
 from matrix.environments import HERE
 from matrix.test_lines import PATHS, ROOT, interpreter
-from mqlog_jobs.lake.packages import PACKAGES
+from mqlog_jobs.spark.lake.packages import PACKAGES
 
-ARCHIVE: Final = ROOT / "jobs" / "mqlog_jobs" / "archive.py"
+ARCHIVE: Final = ROOT / "jobs" / "mqlog_jobs" / "spark" / "archive.py"
 STEPS: Final = HERE / "lake_steps.py"
 BESIDE: Final = {"delta": ("io.delta:delta-storage",), "iceberg": ()}
 """What a package needs beside its own jar, of the same version."""

@@ -17,7 +17,7 @@ import pytest
 import mqlog
 from matrix import lakes
 from matrix.lake_steps import ID, Id
-from mqlog_jobs.lake.packages import PACKAGES
+from mqlog_jobs.spark.lake.packages import PACKAGES
 from support import soak
 from support.victim import LATE_S, Victim, begun, done
 

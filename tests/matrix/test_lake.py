@@ -11,7 +11,7 @@ import pytest
 from matrix import lakes
 from matrix.lake_steps import Lake
 from matrix.test_lines import OTHERS, SECONDS
-from mqlog_jobs.lake.packages import PACKAGES
+from mqlog_jobs.spark.lake.packages import PACKAGES
 
 STEPS = [name for name in vars(Lake) if not name.startswith("_")]
 TRIED = [

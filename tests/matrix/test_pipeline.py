@@ -11,7 +11,7 @@ import pytest
 import mqlog
 from matrix.environments import LINES
 from matrix.test_lines import MATRIX, PATHS, ROOT, SECONDS, interpreter
-from mqlog_jobs import java
+from mqlog_jobs.machine import java
 
 EXAMPLE = ROOT / "examples" / "pipeline"
 FIRST = "4.1"

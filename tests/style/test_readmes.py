@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mqlog_jobs.maintenance import app
+from mqlog_jobs.command.maintenance import app
 from style.documents import ROOT, documents
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))

@@ -6,7 +6,7 @@ python copied_query.py PLACE TARGET SCHEMA OPTIONS, with the options of the read
 import json
 import sys
 
-from mqlog_jobs.session import LOOPBACK, QUIET, session
+from mqlog_jobs.machine.session import LOOPBACK, QUIET, session
 
 
 def main(place: str, target: str, schema: str, options: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from mqlog_jobs.amounts import count, several
+from mqlog_jobs.output.amounts import count, several
 from mqlog_jobs.report.backlog_section import MEANINGS
 from mqlog_jobs.report.facts import Facts, Unread
 from mqlog_jobs.report.markup import Element, element

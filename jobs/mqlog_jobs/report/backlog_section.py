@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from mqlog_jobs.amounts import ABOUT, about_size, count, several, size
-from mqlog_jobs.aside_text import parts_of
+from mqlog_jobs.output.amounts import ABOUT, about_size, count, several, size
+from mqlog_jobs.output.aside_text import parts_of
 from mqlog_jobs.report.cells import (
     Head,
     bytes_cell,

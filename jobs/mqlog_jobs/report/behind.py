@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from mqlog_jobs.form import rows_of
-from mqlog_jobs.group_lines import consumers_of
+from mqlog_jobs.output.form import rows_of
+from mqlog_jobs.output.group_lines import consumers_of
 from mqlog_jobs.report.facts import Behind
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.backlog.schema import OK

@@ -1,6 +1,6 @@
 """The section about the brokers of a report: directories of stores, and brokers that run."""
 
-from mqlog_jobs.amounts import count, several
+from mqlog_jobs.output.amounts import count, several
 from mqlog_jobs.report.cells import (
     Head,
     address,

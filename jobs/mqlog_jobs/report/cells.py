@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from mqlog_jobs.amounts import ABOUT, UNKNOWN, about_size, count, moment, size, span
+from mqlog_jobs.output.amounts import ABOUT, UNKNOWN, about_size, count, moment, size, span
 from mqlog_jobs.report.charts import bar
 from mqlog_jobs.report.facts import Looked, Unread
 from mqlog_jobs.report.markup import Element, Node, element

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from mqlog_jobs.amounts import moment_of, short
+from mqlog_jobs.output.amounts import moment_of, short
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.rates import STEPS_MS
 

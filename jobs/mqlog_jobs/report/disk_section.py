@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from mqlog_jobs.amounts import count, several, size
+from mqlog_jobs.output.amounts import count, several, size
 from mqlog_jobs.report.cells import (
     Head,
     bytes_cell,

@@ -19,7 +19,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
-from mqlog_jobs.form import rows_of
+from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.report.behind import Waiting, waiting
 from mqlog_jobs.report.facts import Behind, BrokerHeld, Facts, Found, Tags, TopicHeld, Unread
 from mqlog_jobs.report.on_disk import files_of, verified

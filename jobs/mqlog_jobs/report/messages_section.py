@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mqlog_jobs.amounts import ABOUT, count, moment_of, several, short, span
+from mqlog_jobs.output.amounts import ABOUT, count, moment_of, several, short, span
 from mqlog_jobs.report.cells import (
     Head,
     about_count,

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mqlog_jobs.form import rows_of
+from mqlog_jobs.output.form import rows_of
+from mqlog_jobs.output.views import place_of, row_of
 from mqlog_jobs.report.facts import Broken, FileKind, Files, StoreFile, Verified
-from mqlog_jobs.views import place_of, row_of
 from mqstore.check import check
 from mqstore.check.finding import ERROR
 from mqstore.errors import StoreError

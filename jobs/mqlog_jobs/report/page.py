@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Final
 
-from mqlog_jobs.amounts import about_size, count, several, size
+from mqlog_jobs.output.amounts import about_size, count, several, size
 from mqlog_jobs.report.attention import attention
 from mqlog_jobs.report.backlog_section import backlog_section
 from mqlog_jobs.report.brokers_section import brokers_section, brokers_title

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mqlog_jobs.amounts import ABOUT, count
+from mqlog_jobs.output.amounts import ABOUT, count
 from mqlog_jobs.report.charts import SERIES, bar, colour
 from mqlog_jobs.report.facts import TagHeld, Tags
 from mqlog_jobs.report.markup import Element, element

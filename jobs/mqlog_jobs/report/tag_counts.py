@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from mqlog_jobs.form import rows_of
+from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.report.facts import Looked, TagHeld, Tags
 from mqstore.read.source import QueueSlice
 from mqstore.tables import tags as count_tags

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqlog_jobs.output.whole_file import replace_file
 from mqlog_jobs.report.facts import Unread
 from mqlog_jobs.report.gather import ReportRequest, gather
 from mqlog_jobs.report.page import page
-from mqlog_jobs.whole_file import replace_file
 from mqstore.read.selection import OpenStores
 
 

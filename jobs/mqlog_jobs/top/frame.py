@@ -7,9 +7,9 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.amounts import UNKNOWN, count, rate, several, span
-from mqlog_jobs.aside_text import parts_of
-from mqlog_jobs.render import FieldView, Row, heading, table
+from mqlog_jobs.output.amounts import UNKNOWN, count, rate, several, span
+from mqlog_jobs.output.aside_text import parts_of
+from mqlog_jobs.output.render import FieldView, Row, heading, table
 from mqlog_jobs.top.meter import Flow, Measured
 from mqlog_jobs.top.queues import QueueFlow
 from mqlog_jobs.top.view import Shown

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from mqlog_jobs import render
+from mqlog_jobs.output import render
 from mqlog_jobs.places import Named
 from mqlog_jobs.top import screen
 from mqlog_jobs.top.frame import draw, row

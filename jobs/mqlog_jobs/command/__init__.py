@@ -1,0 +1,1 @@
+"""The commands of ``mqlog``: names, arguments and help; what does the work is in ``work``."""

@@ -1,4 +1,0 @@
-"""Messages in tables of a lake: packages of formats, tables, and what is written to them.
-
-The job is ``mqlog_jobs.archive``.
-"""

@@ -1,0 +1,1 @@
+"""Jobs for ``spark-submit``, a program each, and what they share."""

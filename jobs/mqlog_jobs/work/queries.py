@@ -1,0 +1,192 @@
+"""The queries of ``mqlog cat`` and ``mqlog find``: messages by place and time, or by key or id."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from typing import Final
+
+from mqlog_jobs.output.form import rows_of
+from mqlog_jobs.output.render import Row
+from mqstore.codec.schema import resolve_columns
+from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.options import grammar
+from mqstore.read.message_query import MessageQuery, chosen, snapshots_of
+from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
+from mqstore.read.scan import scan
+from mqstore.read.selection import OpenStores
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, slices_of
+from mqstore.read.sql.filter import parse_sql
+from mqstore.read.tags import check_tags
+
+_LOG_ORDER: Final = "physicalOffset"
+_BY_OFFSET: Final = "queueOffset"
+_TIME: Final = "storeTimestamp"
+_ERROR: Final = "error"  # Only in a row that stands for a broken record.
+_FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """Messages with any of some keys, or of some ids (UNIQ_KEY or offsetMsgId).
+
+    topic: None for all. since: the least storeTimestamp, in the grammar of
+    mqstore.options.grammar. Raises InvalidOptionError for both keys and ids, neither, or
+    an empty one.
+    """
+
+    keys: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    topic: str | None = None
+    since: str | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.keys) == bool(self.ids):
+            raise InvalidOptionError("--key", ", ".join(self.keys), "give either --key or --id")
+        for flag, texts in (("--key", self.keys), ("--id", self.ids)):
+            if "" in texts:
+                raise InvalidOptionError(flag, "", "is empty: no message has it")
+
+
+def select(
+    stores: OpenStores,
+    query: MessageQuery,
+    columns: Sequence[str],
+    number: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Row]:
+    """Yield the messages of a query, in the order they were stored; at most ``number`` if not 0.
+
+    ``progress`` is called with the number of messages read and their total. Raises
+    UnknownTopicError, and what a scan raises; CorruptStoreError only after all messages that were
+    stored before the broken one.
+    """
+    settings = settings_of(query, columns)
+    ends = query.ends(time.time_ns() // 1_000_000)
+    snapshots = chosen(stores, query, ends[0])
+    brokers = [
+        slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
+        for source, snapshot in zip(stores.sources, snapshots, strict=True)
+    ]
+    return islice(merged(brokers, settings, progress), number or None)
+
+
+def settings_of(query: MessageQuery, columns: Sequence[str]) -> ScanSettings:
+    """Return how to scan for a query; raises InvalidOptionError for its expressions."""
+    check_tags(query.tags, option="--tag")
+    parse_sql(query.sql, option="--sql")
+    return ScanSettings(
+        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME))),
+        tags=query.tags,
+        sql=query.sql,
+        keys=query.keys,
+        on_corrupt=query.on_corrupt,
+        # A batch has its rescued rows first: one by one they are in the order of the queue.
+        batch_rows=1 if query.on_corrupt == "rescue" else _FEW_ROWS,
+    )
+
+
+def merged(
+    brokers: Sequence[Sequence[QueueSlice]],
+    settings: ScanSettings,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Row]:
+    """Yield the messages of each broker's slices in the order they were stored.
+
+    Several brokers are merged by storeTimestamp. Raises as ``select``.
+    """
+    read = _Progress(sum(piece.end - piece.start for of in brokers for piece in of), progress)
+    # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
+    logs = [
+        merge(*(_messages(piece, settings, read) for piece in pieces), key=_place)
+        for pieces in brokers
+    ]
+    return _until_broken(logs[0] if len(logs) == 1 else _by_time(logs))
+
+
+def find(stores: OpenStores, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
+    """Yield every message of a query, all columns, by topic and queue; their number has no limit.
+
+    ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
+    Where no IndexFile of a store covers a range it is scanned, and a warning says how much of it.
+    Differs from the broker: DefaultMessageStore#queryMessage stops at maxMsgsNumBatch (64), and
+    mqadmin queryMsgByKey at its own limit and a span of time.
+    """
+    settings = ScanSettings(
+        columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
+    )
+    ends = _start(query.since), Latest()
+    found = zip(stores.sources, snapshots_of(stores, query.topic), strict=True)
+    for source, snapshot in found:
+        held = slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
+        for batch in scan(source.narrow(held, query.keys, query.ids), settings):
+            yield from rows_of(batch)
+
+
+def _start(since: str | None) -> Position:
+    if since is None:
+        return Earliest()
+    return AtTimestamp(grammar.timestamp("--since", since, now_ms=time.time_ns() // 1_000_000))
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How many of the messages are read."""
+
+    total: int
+    report: Callable[[int, int], None] | None
+    done: int = 0
+
+    def add(self, count: int) -> None:
+        self.done += count
+        if self.report is not None:
+            self.report(self.done, self.total)
+
+
+def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Iterator[Row]:
+    """Yield a queue's messages, and at a broken one a last row that stands for it."""
+    start, last = piece.start, 0
+    try:
+        for batch in scan([piece], settings):
+            rows = rows_of(batch)
+            last, end = _place(rows[-1]), rows[-1][_BY_OFFSET]
+            assert isinstance(end, int)
+            read.add(end + 1 - start)
+            start = end + 1
+            yield from rows
+    except CorruptStoreError as error:
+        # A cluster does not tell the place of a record that cannot be parsed: behind the others.
+        yield {_LOG_ORDER: max(error.physical_offset or 0, last), _ERROR: error}
+
+
+def _by_time(logs: Sequence[Iterable[Row]]) -> Iterator[Row]:
+    """Merge the messages of several brokers by storeTimestamp, each broker's in their order."""
+    for _, row in merge(*map(_timed, logs), key=itemgetter(0)):
+        yield row
+
+
+def _timed(rows: Iterable[Row]) -> Iterator[tuple[datetime, Row]]:
+    """Yield each row with its time; a row without a time gets the time of the row before it."""
+    time = datetime.min.replace(tzinfo=UTC)
+    for row in rows:
+        stored = row.get(_TIME)
+        time = stored if isinstance(stored, datetime) else time
+        yield time, row
+
+
+def _until_broken(rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
+        error = row.get(_ERROR)
+        if isinstance(error, CorruptStoreError):
+            raise error
+        yield row
+
+
+def _place(row: Row) -> int:
+    place = row[_LOG_ORDER]
+    assert isinstance(place, int)
+    return place

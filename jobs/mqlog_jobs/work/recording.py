@@ -1,0 +1,112 @@
+"""``mqlog record``: a sample of the offsets of groups again and again, into Parquet files."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from mqlog_jobs.machine.interrupts import rounds
+from mqlog_jobs.output import prometheus, render
+from mqlog_jobs.output.amounts import moment_of, several
+from mqlog_jobs.output.form import Form, rows_of
+from mqlog_jobs.output.whole_file import check_file, replace_file
+from mqlog_jobs.places import Named
+from mqlog_jobs.work.forecasting import ForecastQuery
+from mqlog_jobs.work.show_backlog import BacklogQuery
+from mqstore.backlog import BacklogItem
+from mqstore.errors import StoreError, printable
+from mqstore.options import grammar
+from mqstore.tables.looks import LogLook, log_looks, log_states
+from mqstore.tables.samples import SAMPLE_SCHEMA, Recording
+
+_SAMPLE_NOTE: Final = "the sample that is being taken is finished; once more ends at once"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """Where samples go and how often; ``count`` 0: without an end."""
+
+    file: str
+    every_ms: int
+    count: int
+    most_bytes: int
+    gauges: Path | None
+
+    @classmethod
+    def of(
+        cls, file: str, every: str, count: int, max_size: str, gauges: Path | None
+    ) -> "RecordingPlan":
+        """Return the plan of a command's arguments; raises InvalidOptionError, OSError."""
+        if gauges is not None:
+            check_file(gauges)
+        every_ms = grammar.milliseconds("--every", every)
+        size = grammar.size("--max-size", max_size)
+        return cls(file, every_ms, count, size, gauges)
+
+
+def record_samples(named: Named, form: Form, query: ForecastQuery, plan: RecordingPlan) -> None:
+    """Take samples, and print a line for each; with ``gauges`` write the forecast after each.
+
+    A place that cannot be read is an error at the first sample, later a warning: the next sample
+    may have it again. Raises as ``Recording`` and what reading offsets raises.
+    """
+    asked = BacklogQuery.of(query.groups, query.topic, None, system=query.system)
+    with closing(Recording(plan.file, plan.most_bytes)) as recording:
+        for number, waits in enumerate(rounds(plan.every_ms, plan.count, _SAMPLE_NOTE)):
+            try:
+                rows, as_of_ms = _sample(named, asked, recording.last_ms)
+                recording.add(rows, as_of_ms)
+                if plan.gauges is not None:
+                    found = query.rows(named)
+                    replace_file(plan.gauges, prometheus.times_text(rows_of(found)))
+            except (StoreError, OSError) as error:
+                if not number:
+                    raise
+                sys.stderr.write(f"mqlog: {printable(str(error))}\n")
+                sys.stderr.flush()
+            else:
+                _print(form, rows, as_of_ms)
+            waits()
+
+
+def _sample(named: Named, asked: BacklogQuery, last_ms: int) -> tuple[pa.Table, int]:
+    with named.opened(asked.topic, groups=asked.request.named) as stores:
+        items, _ = asked.look(stores, reads_halves=False)
+        held = stores.held_of(lambda _: True)
+        logs = log_looks(log_states(list(zip(stores.sources, held, strict=True))))
+    as_of_ms = max(time.time_ns() // 1_000_000, last_ms + 1)
+    return _rows(items, logs, as_of_ms), as_of_ms
+
+
+def _rows(items: Sequence[BacklogItem], logs: Mapping[str, LogLook], as_of_ms: int) -> pa.Table:
+    at = datetime.fromtimestamp(as_of_ms / 1000, UTC)
+    unknown = LogLook(None, None)
+    rows = []
+    for item in items:
+        log = logs.get(item.broker_name, unknown)
+        rows.append((
+            at, item.broker_name, item.group, item.topic, item.queue_id, item.low, item.high,
+            item.consumer_offset, item.lag, item.consumers, log.end, log.disk_used,
+        ))  # fmt: skip
+    columns = list(zip(*rows, strict=True)) or [()] * len(SAMPLE_SCHEMA)
+    arrays = [pa.array(one, of.type) for one, of in zip(columns, SAMPLE_SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SAMPLE_SCHEMA)
+
+
+def _print(form: Form, rows: pa.Table, as_of_ms: int) -> None:
+    groups = len(rows["group"].unique())
+    lag = sum(rows["lag"].to_pylist())
+    if form.as_json:
+        at = datetime.fromtimestamp(as_of_ms / 1000, UTC)
+        render.json_lines([{"asOf": at, "groups": groups, "queues": rows.num_rows, "lag": lag}])
+    else:
+        told = f"{several(groups, 'group')}, {several(rows.num_rows, 'queue')}"
+        line = f"{moment_of(as_of_ms)}  {told}, {several(lag, 'message')} waiting"
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -18,14 +18,16 @@ OTHER_PORT = "8081"
 class FakeProxy(FakeCluster):
     """A proxy in front of the brokers of its ``queues``: it answers at its own address only.
 
-    ``is_silent`` tells which requests get no answer. ``crowded`` counts the pulls that had another
-    request behind them on their connection: a real proxy may drop such an answer.
+    ``is_silent`` tells which requests get no answer. ``lie`` says something in place of an answer,
+    and tells that it did. ``crowded`` counts the pulls that had another request behind them on
+    their connection: a real proxy may drop such an answer.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.is_local = False
         self.is_silent: Callable[[dict[str, Any]], bool] = lambda _: False
+        self.lie: Callable[[socket.socket, dict[str, Any]], bool] = lambda _peer, _request: False
         self.route_port = ""
         self.crowded = 0
 
@@ -36,6 +38,8 @@ class FakeProxy(FakeCluster):
         self.requests.append(request)
         if request["code"] == 11:
             self.crowded += _has_more(peer)
+        if self.lie(peer, request):
+            return True
         answer = self.fault(request)
         if answer is None:
             answer = self._proxied(request)

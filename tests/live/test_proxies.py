@@ -23,6 +23,7 @@ from mqstore.live.origin.cluster_origin import ClusterBrokers
 from mqstore.live.origin.pull import PullReader
 from mqstore.live.origin.records import PullSettings, read
 from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokenAnswerError,
@@ -32,7 +33,7 @@ from mqstore.live.remoting.errors import (
     NotServedError,
     RequestRefusedError,
 )
-from mqstore.live.remoting.requests import GET_BROKER_RUNTIME_INFO, GET_MAX_OFFSET
+from mqstore.live.remoting.requests import GET_BROKER_RUNTIME_INFO, GET_MAX_OFFSET, Request
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.read.capabilities import COMMIT_GROUP
 from mqstore.read.scan import scan
@@ -163,6 +164,25 @@ def test_one_pull_is_under_way_on_a_connection(
     first_at(cluster, bounds(cluster, [cluster.known_route(TOPIC)]), [1_700_000_000_500] * 4)
     assert proxy.crowded == 0
     assert len(proxy.pulls()) > 4_000 // 16
+
+
+def test_a_connection_to_a_proxy_has_its_next_pull_as_soon_as_its_answer_was_taken(
+    proxy: FakeProxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.fill(TOPIC, 320)
+    sent: list[str] = []
+    send = Connection.send
+
+    def counted(own: Connection, request: Request) -> int:
+        sent.append(request.name)
+        return send(own, request)
+
+    cluster = connect(pulls_in_flight=4)
+    queues = bounds(cluster, [cluster.known_route(TOPIC)])
+    monkeypatch.setattr(Connection, "send", counted)
+    answers = PullReader(cluster, slices(queues)).answers()
+    under_way = [sent.count("PULL_MESSAGE") - taken for taken, _ in enumerate(answers, 1)]
+    assert under_way == [0, 3, 3, 3, 3, 3, 3, 2, 1, 0]
 
 
 def test_with_tags_one_pull_is_under_way_on_a_connection_too(

@@ -134,7 +134,11 @@ class GroupPublisher:
         if cluster.is_proxy:
             topics = sorted({topic for topic, _ in changed})
             routes = filter(None, map(cluster.route, topics))
-            queues = [(route.topic, n) for route in routes for n in range(route.queues[broker])]
+            queues = [
+                (route.topic, queue_id)
+                for route in routes
+                for queue_id in range(route.queues.get(broker, 0))
+            ]
             return groups.committed_by(cluster, broker, group, queues)
         return {
             (topic, queue_id): at

@@ -34,6 +34,10 @@ from mqstore.live.remoting.retry import Retry
 _LOG = logging.getLogger(__name__)
 _FIRST_PATIENCE: Final = 8
 _LAST_PATIENCE: Final = 1_024
+_MOST_SINGLES: Final = 1 << 16
+"""A broker looks at some hundred entries of a queue for an answer (maxFilterMessageSize)."""
+_MOST_FRAMES: Final = 4
+"""So many of the largest answers are held of messages that are pulled one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +140,32 @@ class PullReader:
     def singles(self, answer: Answer) -> Iterator[Answer]:
         """Pull the range of an answer again, message by message: for one with broken records.
 
-        Tags do not choose among them: they are those of records that may be broken.
+        Tags do not choose among them: they are those of records that may be broken. Raises
+        BrokenAnswerError for more messages, or more bytes of them, than an answer stands for.
         """
-        piece = answer.piece
+        piece, most = answer.piece, _MOST_FRAMES * self._settings.limits.max_frame_bytes
+        if answer.end - answer.start > _MOST_SINGLES:
+            reason = f"a pull of {piece} at {answer.start} goes on at {answer.end}, behind records"
+            raise BrokenAnswerError(answer.address, f"{reason} that are broken")
         for start in range(answer.start, answer.end):
             request = self._request(piece, start, 1, ALL_TAGS)
             frame, address = self._cluster.ask(piece.broker, request)
             body = frame.body if frame.code == requests.SUCCESS else b""
+            most -= len(body)
+            if most < 0:
+                reason = f"{piece} from {answer.start} on, message by message for broken records"
+                raise BrokenAnswerError(address, f"{reason}, is too large: raise maxFrameBytes")
             yield Answer(piece, start, start + 1, body, address, is_single=True)
 
     def _fill(self) -> None:
         """Send pulls until enough are in flight: one, as long as no answer told how many it has.
 
         Half of them at a time: a request that is sent alone costs a call of the system here, and
-        a thread's turn there.
+        a thread's turn there. To a proxy each goes alone anyway, and at once.
         """
         in_flight = 1 if self._stride is None else self._settings.pulls_in_flight
-        if len(self._flight) > in_flight // 2:
+        most_left = in_flight - 1 if self._cluster.is_proxy else in_flight // 2
+        if len(self._flight) > most_left:
             return
         place, start = self._place, self._at
         planned = self._planned(in_flight - len(self._flight))
@@ -213,9 +226,9 @@ class PullReader:
         piece = self._slices[pull_.place]
         try:
             frame = pull_.connection.receive(pull_.opaque)
+            frame = checked(pull_.address, pull_.request, frame)
         except BrokerUnavailableError as error:
             raise self._cluster.located(piece.broker, error) from error
-        frame = checked(pull_.address, pull_.request, frame)
         if frame.code != requests.SUCCESS and not self._is_skipping(frame, pull_):
             return None
         end = min(self._next(frame, pull_), piece.end)
@@ -230,6 +243,9 @@ class PullReader:
         end = header_number(pull_.address, frame, "nextBeginOffset")
         if end <= pull_.start:
             reason = f"a pull at {pull_.start} goes on at {end}, which is no progress"
+            raise BrokenAnswerError(pull_.address, reason)
+        if frame.code == requests.SUCCESS and not frame.body:
+            reason = f"a pull at {pull_.start} found messages, and none is in the answer"
             raise BrokenAnswerError(pull_.address, reason)
         return end
 

@@ -56,10 +56,13 @@ class Route:
 def parse_route(address: str, topic: str, found: Any) -> Route:
     """Return the route in an answer of the name server at ``address``.
 
-    Raises BrokenAnswerError for what is no route, or more than MAX_QUEUES queues.
+    Raises BrokenAnswerError for what is no route, more than MAX_QUEUES queues or 10,000 brokers.
     """
     brokers, clusters = {}, set()
-    for broker in rows(address, found, "brokerDatas"):
+    named = rows(address, found, "brokerDatas")
+    if len(named) > _MOST_BROKERS:
+        raise BrokenAnswerError(address, f"the route of {topic} has {len(named)} brokers")
+    for broker in named:
         brokers[text(address, broker, "brokerName")] = parse_addresses(address, broker)
         clusters.add(str(broker.get("cluster") or ""))
     queues: dict[str, int] = {}
@@ -79,8 +82,7 @@ def parse_route(address: str, topic: str, found: Any) -> Route:
         reason = f"the route of {topic} has more than {MAX_QUEUES} queues"
         raise BrokenAnswerError(address, reason)
     is_static = bool(table(address, found, "topicQueueMappingByBroker"))
-    named = frozenset(clusters - {""})
-    return Route(topic, queues, brokers, is_static, write_queues, named)
+    return Route(topic, queues, brokers, is_static, write_queues, frozenset(clusters - {""}))
 
 
 def parse_brokers(address: str, found: Any) -> dict[str, Addresses]:

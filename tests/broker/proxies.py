@@ -56,11 +56,14 @@ def running(
     port: int | None = None,
     broker: Mapping[str, str] | None = None,
     flags: Sequence[str] = SMALL,
+    *,
+    more: Mapping[str, object] | None = None,
 ) -> Iterator[Proxy]:
     """Run a proxy for a name server; it is killed if the body left it running.
 
     In cluster mode, or in local mode with a ``broker`` of these settings (broker.conf's keys) in
-    its process. A JvmError carries its log when it does not boot.
+    its process. ``more`` are settings of rmq-proxy.json. A JvmError carries its log when it does
+    not boot.
     """
     port = port or free_ports(0)
     name = f"proxy-{port}-{time.monotonic_ns()}"
@@ -78,6 +81,7 @@ def running(
         "proxyMode": "cluster" if broker is None else "local",
         "remotingAccessAddr": LOOPBACK,
         "localServeAddr": LOOPBACK,
+        **(more or {}),
     }
     conf = home / "conf" / "rmq-proxy.json"
     conf.write_text(json.dumps(settings))

@@ -4,12 +4,9 @@ The ports of the broker and of the name server are closed to our client. The tes
 ``test_reads_of_brokers`` run again, as far as a proxy serves what they ask for.
 """
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,21 +19,30 @@ from broker.harness import Cluster as Servers
 from broker.ports import free_ports
 from broker.reading import by_queue, columns
 from broker.toolchain import Toolchain
+from jobs.command import Run
+from jobs.conftest import doctor_of_stores, run
+from jobs.test_sending import typed
 from live import test_reads_of_brokers as direct
 from live.real import ALL_COLUMNS, NAMES, QUIET, Live, recorded, slices
+from live.secure import FILES, TRUSTED
 from mqstore.check.cluster import examine_cluster
 from mqstore.errors import UnknownTopicError
 from mqstore.live.origin.bounds import bounds
 from mqstore.live.origin.groups import committed_by
 from mqstore.live.origin.pull import PullReader
 from mqstore.live.origin.state import SOURCE
-from mqstore.live.remoting import connection
+from mqstore.live.remoting import connection, speech
 from mqstore.live.remoting.cluster import Cluster
-from mqstore.live.remoting.errors import LocalModeError, NotServedError
+from mqstore.live.remoting.errors import (
+    BrokerUnavailableError,
+    LocalModeError,
+    NotServedError,
+)
 from mqstore.live.remoting.proxies import PROBE_MS
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.live.remoting.sockets import connected
+from mqstore.live.remoting.tls import Tls
 from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.scan import scan
 from mqstore.read.selection import Selection
@@ -46,12 +52,18 @@ from mqstore.request.places import open_all
 from support import soak
 from support.processes import until
 
+__all__ = ["doctor_of_stores", "run", "typed"]
+
 pytestmark = pytest.mark.broker
 
 
 PATIENT = Limits(connect_timeout_ms=10_000, request_timeout_ms=120_000)
 """A busy machine is slower than a test's patience with what never comes needs to be."""
-CLI = "from mqlog_jobs import cli; cli.main()"
+TLS_FILES = {
+    "tlsTestModeEnable": False,
+    "tlsKeyPath": str(FILES / "server.key"),
+    "tlsCertPath": str(FILES / "server.pem"),
+}
 
 
 @contextmanager
@@ -63,7 +75,8 @@ def only(*ports: int) -> Iterator[None]:
         return connected(host, port, deadline)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection, "connected", guarded)
+        for room in (connection, speech):
+            patch.setattr(room, "connected", guarded)
         yield
 
 
@@ -80,7 +93,7 @@ def live(
 ) -> Iterator[Live]:
     """A broker with messages of every kind, and a client that has the proxy's address only."""
     folder, port = tmp_path_factory.mktemp("proxied-"), free_ports(0)
-    proxy = proxies.running(toolchain, cluster.name_server, folder, port)
+    proxy = proxies.running(toolchain, cluster.name_server, folder, port, more=TLS_FILES)
     address, timers = f"{LOOPBACK}:{port}", {**QUIET, "timerWheelEnable": "true"}
     with only(1, port), recorded(cluster, folder, address, proxy, timers) as found:
         yield found
@@ -170,6 +183,12 @@ def test_the_doctor_is_content_with_a_proxy_and_its_broker(live: Live) -> None:
     assert not [one for one in found if one[0] == "error"]
 
 
+def ports_of_brokers(live: Live, cluster: Servers) -> AbstractContextManager[None]:
+    """Let our client connect to the name server and the broker only."""
+    addresses = (cluster.name_server, live.broker.address)
+    return only(*(int(one.rpartition(":")[2]) for one in addresses))
+
+
 ORIGINS = ("originQueueId", "originQueueOffset", "originPhysicalOffset", "originStoreTimestamp")
 UNEQUAL = (
     *("asOf", "lagMs", "bytesBehindEstimate", "bytesMatchingEstimate", "bytesEstimate", "bytes"),
@@ -178,18 +197,13 @@ UNEQUAL = (
 """Columns that depend on the moment, or are estimated, or that a proxy cannot tell."""
 
 
-def rows_of_command(address: str, *words: str) -> list[dict[str, Any]]:
+def rows_of_command(run: Run, address: str, *words: str) -> list[dict[str, Any]]:
     """Return the rows that the command prints."""
     command, *options = words
-    done = subprocess.run(
-        [sys.executable, "-c", CLI, command, f"rocketmq://{address}", *options, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    done = run(command, f"rocketmq://{address}", *options, "--json")
+    assert done.code == 0, done.err
+    found: list[dict[str, Any]] = done.rows
+    return found
 
 
 def comparable(found: list[dict[str, Any]]) -> list[str]:
@@ -211,11 +225,13 @@ def popped(cluster: Servers, group: str, topic: str, queue_id: int) -> None:
         client.ask(BROKER_NAME, Request("ACK_MESSAGE", 200051, ack))
 
 
-def test_tables_of_named_groups_are_those_that_brokers_give(live: Live, cluster: Servers) -> None:
+def test_tables_of_named_groups_are_those_that_brokers_give(
+    live: Live, cluster: Servers, run: Run
+) -> None:
     """Also what a group popped and did not acknowledge, and half messages."""
     proxy, group = live.name_servers[1], "Popping"
     live.broker.mqadmin("updateSubGroup", "-b", live.broker.address, "-g", group)
-    with only(*(int(one.rpartition(":")[2]) for one in (cluster.name_server, live.broker.address))):
+    with ports_of_brokers(live, cluster):
         popped(cluster, group, NAMES.topic, 0)
     by_topic = ("--topic", NAMES.topic)
     asked = [
@@ -229,28 +245,88 @@ def test_tables_of_named_groups_are_those_that_brokers_give(live: Live, cluster:
     found: list[dict[str, Any]] = []
 
     def is_settled() -> bool:  # A broker stores an acknowledgement some moments later.
-        found[:] = rows_of_command(cluster.name_server, *asked[0])
+        with ports_of_brokers(live, cluster):
+            found[:] = rows_of_command(run, cluster.name_server, *asked[0])
         return any(row["inflight"] == 7 for row in found)
 
     until(is_settled)
     for words in asked:
-        theirs = rows_of_command(cluster.name_server, *words)
+        with ports_of_brokers(live, cluster):
+            theirs = rows_of_command(run, cluster.name_server, *words)
         assert theirs, words
-        assert comparable(rows_of_command(proxy, *words)) == comparable(theirs), words
+        assert comparable(rows_of_command(run, proxy, *words)) == comparable(theirs), words
     assert {row["mode"] for row in found} == {"PULL", "POP"}
 
 
-def test_columns_that_a_proxy_cannot_tell_are_null(live: Live, cluster: Servers) -> None:
+def test_columns_that_a_proxy_cannot_tell_are_null(live: Live, cluster: Servers, run: Run) -> None:
     """What a group pulled; the places of a retried message's origin, which are those of the log."""
     proxy, by_group = live.name_servers[1], ("--group", NAMES.push_group)
     for words, columns_ in (
         (("offsets", "--topic", NAMES.topic, *by_group), ("pullOffset",)),
         (("retries", *by_group), ORIGINS),
     ):
-        theirs, ours = (rows_of_command(one, *words) for one in (cluster.name_server, proxy))
+        ours = rows_of_command(run, proxy, *words)
+        with ports_of_brokers(live, cluster):
+            theirs = rows_of_command(run, cluster.name_server, *words)
         for column in columns_:
             assert {row[column] for row in theirs} - {None}, column
             assert {row[column] for row in ours} == {None}, column
+
+
+def test_messages_are_looked_at_and_sent_by_the_command(
+    live: Live, cluster: Servers, run: Run, typed: Any
+) -> None:
+    """With cat, top and send: what was sent is what the official client gets."""
+    address, topic = live.name_servers[1], "Typed"
+    looks = [
+        ("cat", NAMES.topic, "-n", "7"),
+        ("cat", f"{NAMES.topic}/0", "-n", "3", "--tag", NAMES.tags[0]),
+        ("top", "--topic", NAMES.topic, "--group", NAMES.push_group, "--interval", "1"),
+    ]
+    for words in looks:
+        ours = rows_of_command(run, address, *words)
+        with ports_of_brokers(live, cluster):
+            theirs = rows_of_command(run, cluster.name_server, *words)
+        assert ours, words
+        assert comparable(ours) == comparable(theirs), words
+    live.broker.mqadmin("updateTopic", "-b", live.broker.address, "-t", topic)
+    typed(b"one\ntwo\nthree")
+    (told,) = rows_of_command(run, address, "send", topic, "--tag", "t")
+    assert told["messages"] == 3
+    live.broker.wait_for(topic, 3)
+    stored = columns(live.root, ("topic", "body", "tags"))
+    sent = [(bytes(row["body"]), row["tags"]) for row in stored if row["topic"] == topic]
+    assert sorted(sent) == [(b"one", "t"), (b"three", "t"), (b"two", "t")]
+    assert {row["properties"]["TAGS"] for row in live.broker.dump(topic).rows} == {"t"}
+
+
+@pytest.mark.usefixtures("doctor_of_stores")
+def test_the_command_doctor_says_what_the_address_is_and_how_to_speak_to_it(
+    live: Live, run: Run
+) -> None:
+    done = run("doctor", f"rocketmq://{live.name_servers[1]}", "--json")
+    subjects = {str(row["subject"]): row["severity"] for row in done.rows}
+    assert {subjects[one] for one in ("Proxy", "Serves", f"Broker {BROKER_NAME}")} == {"OK"}
+    assert done.code == 0
+
+
+def test_a_proxy_speaks_tls_at_the_same_port(live: Live) -> None:
+    """And its certificate is checked, as those of brokers are."""
+    settings = replace(live.cluster.settings, name_servers=live.name_servers[1:], tls=TRUSTED)
+    with Cluster(settings) as client:
+        assert client.is_proxy
+        queues = bounds(client, [client.known_route(NAMES.topic)])
+        answers = PullReader(client, slices(queues)).answers()
+        expected = [queue for queue in live.bounds() if queue.topic == NAMES.topic]
+        assert [(one.low, one.high) for one in queues] == [(q.low, q.high) for q in expected]
+        assert sum(one.end - one.start for one in answers) == sum(q.high - q.low for q in queues)
+        assert client.connection(live.name_servers[1]).tls_version
+    stranger = Tls(str(FILES / "stranger.pem"), verify_host_name=False)
+    with (
+        Cluster(replace(settings, tls=stranger)) as client,
+        pytest.raises(BrokerUnavailableError, match="not trusted"),
+    ):
+        client.known_route(NAMES.topic)
 
 
 PULLS = soak.size("proxy_pulls", check=400, test=400, whole=10_000)

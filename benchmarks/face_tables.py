@@ -15,7 +15,7 @@ def face_table(lines: Lines) -> str:
     rows = []
     for line in lines.get("face", []):
         for side, other in _SIDES.items():
-            if side in line["sides"]:
+            if side in line["sides"] and "read" not in line:
                 gain = f"{ratio(line, side, other):.2f} ({cpu_ratio(line, side, other):.2f})"
                 rates = (_thousands(line, side), _thousands(line, other))
                 rows.append((line["case"], side, other, *rates, gain, load_of(line)))
@@ -31,6 +31,29 @@ def column_table(lines: Lines) -> str:
             costs = {name: side["cpuMicroseconds"] for name, side in line["sides"].items()}
             rows += [(f"`{name}`", f"{cost:.2f} µs") for name, cost in costs.items()]
     return table(("column alone", "CPU time a message"), rows)
+
+
+def filter_table(lines: Lines) -> str:
+    """Return a row for each query of a few messages: what passes, what is read, milliseconds."""
+    rows = []
+    for line in lines.get("face", []):
+        if "read" not in line:
+            continue
+        for engine in ("duckdb", "polars"):
+            sides = [line["sides"][f"{engine}{other}"] for other in ("", " of all", " of parquet")]
+            times = [f"{min(side['seconds']) * 1000:,.0f}" for side in sides]
+            counts = [f"{n:,}" for n in (sides[0]["rows"], line["read"], line["messages"])]
+            rows.append((line["case"], engine, *counts, *times, load_of(line)))
+    head = (
+        "case",
+        "engine",
+        "messages that pass",
+        "read",
+        "in the topic",
+        "ms",
+        "ms if all are read",
+    )
+    return table((*head, "ms of parquet", "load"), rows)
 
 
 def _thousands(line: Line, side: str) -> str:

@@ -52,7 +52,7 @@ class Shape:
     """What to lay out: ``queues`` of each of ``topics``, sharing ``messages`` evenly.
 
     ``per_file`` records at most lie in one file of the CommitLog, which is ``log_bytes`` long
-    whatever is in it.
+    whatever is in it. ``per_second`` of them are stored a second, by the broker's clock.
     """
 
     messages: int
@@ -61,6 +61,7 @@ class Shape:
     topics: int = 1
     per_file: int | None = None
     log_bytes: int = 1 << 30
+    per_second: int = 100_000
 
     @property
     def each(self) -> int:
@@ -112,7 +113,7 @@ def _write_file(
             _put(records, "queue_id", queue % shape.queues)
             _put(records, "queue_offset", queue_offset)
             _put(records, "physical_offset", places[start : start + _DISTINCT])
-            _put(records, "store_timestamp_ms", FIRST_MS + part // 100)
+            _put(records, "store_timestamp_ms", FIRST_MS + part * 1000 // shape.per_second)
             shifts = np.arange(28, -1, -4)
             records[:, marks.uniq_key : marks.uniq_key + 8] = _HEX[(part[:, None] >> shifts) & 15]
             tens = 10 ** np.arange(_TOPIC_DIGITS - 1, -1, -1)

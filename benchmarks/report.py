@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.face_tables import column_table, face_table, face_targets
+from benchmarks.face_tables import column_table, face_table, face_targets, filter_table
 from benchmarks.headline import headline
 from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
 from benchmarks.log_tables import log_table, log_targets, objects_table, parts_table
@@ -56,6 +56,7 @@ def details(lines: Lines) -> str:
         ("Logs without queues: GiB/s, and seconds of a plan", log_table(lines)),
         ("Object stores", objects_table(lines)),
         ("Python without Spark: thousands of messages a second", face_table(lines)),
+        ("Python without Spark: a filter of a few messages", filter_table(lines)),
         ("Python without Spark: the price of a column", column_table(lines)),
         ("Memory beyond imports, MiB", _memory(lines)),
         ("Streams", _stream(lines)),

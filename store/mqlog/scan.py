@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 import pyarrow as pa
 from pyarrow import dataset
 
+from mqlog.filters import left_of
 from mqlog.keywords import in_keywords, keyword
+from mqlog.polars_filters import condition_of
 from mqlog.readable import Readable, needed, reader_of
 from mqlog.split import Split
 from mqstore.errors import shown
@@ -116,8 +118,9 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> dataset.Scanner:
         """Return a scanner of Arrow's: what engines call with the columns that they need.
 
-        ``columns`` are names, or expressions by name; ``filter`` is an expression. What either
-        names is read, and nothing else.
+        ``columns`` are names, or expressions by name; ``filter`` is an expression. The columns
+        that either names are read, and no others; of messages those that can pass the filter by
+        their topic, broker, queue, offset, storeTimestamp and tags.
         """
         asked: Iterable[str] = self.schema.names
         if columns is not None:
@@ -127,7 +130,7 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
         used = " ".join(map(str, texts))
         names = [*asked, *(n for n in self.schema.names if n not in asked and n in used)]
         return dataset.Scanner.from_batches(
-            self._cheapest(names).to_reader(),
+            self._left_by(filter)._cheapest(names).to_reader(),
             columns=columns,
             filter=filter,
             batch_readahead=_ONE_AHEAD,
@@ -140,6 +143,14 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
             return self.count()
         rows: int = self.scanner(columns=[], filter=filter, **options).count_rows()
         return rows
+
+    def _left_by(self, condition: dataset.Expression | None) -> "Scan":
+        """Return the scan of what can pass a condition; the rows are to be filtered by it."""
+        if condition is None:
+            return self
+        with in_keywords():
+            plan = left_of(self._pin.read(), condition, self.schema)
+        return Scan(plan.options, self.schema, _Pin(plan.options, plan))
 
     def _cheapest(self, names: Sequence[str]) -> "Scan":
         """Return the scan with those columns; with a cheap one where there is none."""
@@ -156,7 +167,9 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
         batch_size: int | None,
     ) -> Iterator["pl.DataFrame"]:
         """Yield frames as Polars asks for them: see polars.io.plugins#register_io_source."""
-        scan = self if with_columns is None else self._cheapest(with_columns)
+        known = None if predicate is None else condition_of(predicate, self.schema)
+        scan = self._left_by(known)
+        scan = scan if with_columns is None else scan._cheapest(with_columns)
         from_arrow = needed("polars", "to_polars_lazy").from_arrow
         left = n_rows
         for batch in scan.to_reader():

@@ -93,6 +93,30 @@ def test_a_query_decodes_two_columns_and_no_body(
     assert decoded == {"queueId", "tags"}
 
 
+@pytest.mark.parametrize(("schema", "table"), [("", "GTopic"), ("old=", "old.GTopic")])
+def test_a_filter_reads_the_range_alone(
+    run: Run, golden_550: Path, monkeypatch: pytest.MonkeyPatch, schema: str, table: str
+) -> None:
+    read: list[tuple[int, int, int, str]] = []
+    real = plan.scan
+
+    def noted(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.RecordBatch]:
+        read.extend((one.queue_id, one.start, one.end, settings.tags) for one in slices)
+        return real(slices, settings)
+
+    monkeypatch.setattr(plan, "scan", noted)
+    where = (
+        "queueId = 2 AND queueOffset BETWEEN 7 AND 30 AND tags = 'GA' AND storeTimestamp < now()"
+    )
+
+    done = run(
+        "sql", f"{schema}{golden_550}", f"SELECT queueOffset FROM {table} WHERE {where}", "--json"
+    )
+
+    assert done.rows
+    assert read == [(2, 7, 31, "GA")]
+
+
 def test_since_and_until_bound_what_is_read(run: Run, golden_550: Path) -> None:
     query = "SELECT count(*) AS n FROM GTopic"
     scan = mqlog.open(golden_550).scan("GTopic")

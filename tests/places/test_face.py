@@ -100,6 +100,36 @@ def test_every_engine_sums_and_counts_as_python_does(place: Place) -> None:
     assert [(t, len(f), int(ones[t])) for t, f in by_pandas] == wanted
 
 
+def test_a_filter_of_an_engine_gives_the_rows_that_pass_it(place: Place) -> None:
+    scan = opened(place).scan("T", columns=COLUMNS)
+    rows = scan.to_table().to_pylist()
+    times = sorted(row["storeTimestamp"] for row in rows)
+    offset = sorted(row["queueOffset"] for row in rows)[len(rows) // 2]
+    low, high = times[len(times) // 4], times[-len(times) // 4]
+    wanted = [
+        row
+        for row in rows
+        if (row["queueId"], row["tags"]) == (1, "B")
+        and row["queueOffset"] >= offset
+        and low <= row["storeTimestamp"] < high
+    ]
+
+    by_duckdb = duckdb.from_arrow(scan).filter(
+        f"queueId = 1 AND tags = 'B' AND queueOffset >= {offset} "
+        f"AND storeTimestamp >= '{low}' AND storeTimestamp < '{high}'"
+    )
+    by_polars = scan.to_polars_lazy().filter(
+        (pl.col("queueId") == 1)
+        & (pl.col("tags") == "B")
+        & (pl.col("queueOffset") >= offset)
+        & pl.col("storeTimestamp").is_between(low, high, closed="left")
+    )
+
+    assert len(wanted) in range(1, len(rows))
+    assert shown(in_order(by_duckdb.to_arrow_table().to_pylist())) == shown(in_order(wanted))
+    assert shown(in_order(by_polars.collect().to_dicts())) == shown(in_order(wanted))
+
+
 def test_a_count_with_a_filter_reads_the_messages(place: Place) -> None:
     scan = opened(place).scan("T", tags=["A", "C"])
 

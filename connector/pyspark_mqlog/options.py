@@ -37,25 +37,25 @@ _REFUSED_IN_STREAM: Final = _REFUSED_IN_READ | refused_in_stream(
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Return the options of a batch read; raises InvalidOptionError, touches no store."""
+    own, paths = _own(options)
+    return read_options(paths, texts_of(own, _REFUSED_IN_READ), _REFUSED_IN_READ)
+
+
+def parse_stream(options: Mapping[str, str]) -> StreamOptions:
+    """Return the options of a streaming read; raises InvalidOptionError, touches no store."""
+    own, paths = _own(options)
+    return stream_options(paths, texts_of(own, _REFUSED_IN_STREAM), _REFUSED_IN_STREAM)
+
+
+def _own(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the options of a read, with the table that a path names, and the paths without it."""
     own = own_options(options)
     paths, suffix = named_paths(own)
     if suffix is not None:
         if own.get("table", suffix).strip().lower() != suffix.lower():
             raise InvalidOptionError("table", own["table"], f"the path has #{suffix}")
         own["table"] = suffix
-    return read_options(paths, texts_of(own, _REFUSED_IN_READ), _REFUSED_IN_READ)
-
-
-def parse_stream(options: Mapping[str, str]) -> StreamOptions:
-    """Return the options of a streaming read; raises InvalidOptionError, touches no store."""
-    own = own_options(options)
-    paths, suffix = named_paths(own)
-    for table in (suffix, own.pop("table", None)):
-        if table is not None and table.strip().lower() != "messages":
-            raise InvalidOptionError(
-                "table", table, "a stream reads messages; read tables with spark.read"
-            )
-    return stream_options(paths, texts_of(own, _REFUSED_IN_STREAM), _REFUSED_IN_STREAM)
+    return own, paths
 
 
 def parse_write(options: Mapping[str, str]) -> WriteSettings | SendSettings:

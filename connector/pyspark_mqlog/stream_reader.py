@@ -26,7 +26,7 @@ from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.progress import Progress, brokers_in, from_json, to_json
 from mqstore.read.selection import OpenStores
 from mqstore.request.chosen_queues import open_stores, starting_progress, takes_topics_of_group
-from mqstore.request.plan import message_work
+from mqstore.request.plan import followed_work
 from mqstore.request.read_options import StreamOptions
 from pyspark_mqlog.batch_reader import read_work
 from pyspark_mqlog.compat import (
@@ -123,7 +123,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._marks_start = False
             begin = self._progress(end.get(_START, start))
             slices = self._follower.slices(begin, self._progress(end))
-            work = message_work(self._options.read, slices, self._columns)
+            work = followed_work(self._options.read, slices, self._columns)
             return [InputPartition(of_task) for of_task in work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from mqstore.read.progress import Progress, brokers_in, from_json, to_json
 from mqstore.read.selection import OpenStores
 from mqstore.read.settings import BATCH_BYTES
 from mqstore.request.chosen_queues import open_stores, starting_progress, takes_topics_of_group
-from mqstore.request.plan import message_work, read_schema
+from mqstore.request.plan import followed_work, read_schema
 from mqstore.request.read_options import StreamOptions
 
 _WAIT_S: Final = 0.2  # Between two looks that find nothing.
@@ -68,7 +68,7 @@ class Following:
         """Return the messages from the position to ``end`` in one batch."""
         read = self._options.read
         slices = self._follower.slices(self._at, end)
-        work = message_work(read, slices, tuple(self._schema.names))
+        work = followed_work(read, slices, tuple(self._schema.names))
         rows = chain.from_iterable(one.batches() for one in work)
         empty = pa.RecordBatch.from_pylist([], schema=self._schema)
         return pa.concat_batches([empty, *rows])

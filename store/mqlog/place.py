@@ -27,14 +27,10 @@ _NOT_FOR_SCAN: Final = (
     | refusals((one.name for one in WRITE_OPTIONS.values()), "is for write")
     | refusals(["topic"], "is for write: name the topic as the first argument")
 )
-_NOT_FOR_FOLLOW: Final = (
-    _NOT_FOR_SCAN
-    | refused_in_stream(
-        ends="is for scan: what is followed has no end; timeout=0 stops at the messages stored now",
-        from_log="is for scan: follow reads the ConsumeQueues that a broker appends to",
-        tables="is for tables, which are read with table",
-    )
-    | refusals(["table"], "is not for follow: read a table with table")
+_NOT_FOR_FOLLOW: Final = _NOT_FOR_SCAN | refused_in_stream(
+    ends="is for scan: what is followed has no end; timeout=0 stops at the messages stored now",
+    from_log="is for scan: follow reads the ConsumeQueues that a broker appends to",
+    tables="is for tables, which are read with table",
 )
 
 

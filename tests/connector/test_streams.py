@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.format.names import TRACE_TOPIC
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
@@ -184,7 +185,8 @@ def test_a_streams_options_are_a_batchs_and_its_own() -> None:
         ("endingOffsets", "latest", "is for spark.read: a stream has no end"),
         ("endingTimestamp", "1", "is for spark.read: a stream has no end"),
         ("table", "queues", "a stream reads messages"),
-        ("path", "/s#backlog", "a stream reads messages"),
+        ("path", "/s#backlog", "a stream reads messages or traces: other tables are for a batch"),
+        ("traceTopic", "T", "is for table=latency|traces, not messages"),
         ("checkpointLocation", "/c", "is for writeStream: a read has none"),
         ("groups", "g", "is for tables"),
         ("minOffsetsPerTrigger", "x", "must be a whole number"),
@@ -205,8 +207,60 @@ def test_an_option_of_a_stream_is_refused_in_words_that_help(
 def test_a_stream_may_say_that_it_reads_messages() -> None:
     both = {"path": "/s#messages", "table": "Messages"}
     assert parse_stream(both).read.places.paths == ("/s",)
-    with pytest.raises(InvalidOptionError, match="table='queues': a stream reads messages"):
+    with pytest.raises(InvalidOptionError, match="table='queues': the path has #messages"):
         parse_stream(both | {"table": "queues"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("tags", "a", "is for table=latency|messages|tags, not traces"),
+        ("subscribe", "a", "not traces"),
+        ("path", "rocketmq://h:1/T", "its topic is RMQ_SYS_TRACE_TOPIC, or that of traceTopic"),
+        ("interval", "1m", "is for tables"),
+        ("endingTimestamp", "1", "is for spark.read: a stream has no end"),
+    ],
+)
+def test_an_option_of_a_stream_of_traces_is_refused_in_words_that_help(
+    name: str, text: str, told: str
+) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_stream({**PATH, "table": "traces", name: text})
+    assert told in str(caught.value)
+
+
+def traced(count: int) -> list[Message]:
+    """Trace messages, each with a delivery's start and end."""
+    before = "SubBefore\x01%d\x01r\x01g\x01q%d\x01ID%d\x010\x01k\x02"
+    after = "SubAfter\x01q%d\x01ID%d\x013\x01true\x01k\x010\x01%d\x01g\x02"
+    return [
+        Message(topic=TRACE_TOPIC, body=(before % (i, i, i) + after % (i, i, i)).encode())
+        for i in range(count)
+    ]
+
+
+@pytest.mark.spark
+def test_a_stream_of_traces_has_each_event_once_also_after_a_batch_that_was_not_done(
+    spark: SparkSession, store: MakeStore, job: Job
+) -> None:
+    def followed(**options: str) -> DataFrame:
+        source = spark.readStream.format("mqlog").options(startingOffsets="earliest", **options)
+        return source.load(f"{laid.root}#traces").select("event", "msgId", "queueOffset")
+
+    laid = store(traced(10))
+    job.run(followed(maxOffsetsPerTrigger="4"))
+    laid = grow(laid, traced(15))
+    job.run(followed())
+    last = max(int(one.name) for one in (job.checkpoint / "commits").glob("[0-9]*"))
+    (job.checkpoint / "commits" / str(last)).unlink()
+    (job.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    laid = grow(laid, traced(18))
+    job.run(followed())
+
+    batch = spark.read.format("mqlog").option("table", "traces").load(str(laid.root))
+    read = sorted(tuple(row) for row in batch.select("event", "msgId", "queueOffset").collect())
+    assert len(read) == 36
+    assert job.places() == read
 
 
 def test_a_minimum_above_the_maximum_is_refused() -> None:

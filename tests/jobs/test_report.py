@@ -3,9 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from jobs.command import Run
@@ -13,6 +17,7 @@ from mqlog_jobs.places import Named
 from mqlog_jobs.report.behind import waiting
 from mqlog_jobs.report.facts import Facts, Rates, Unread
 from mqlog_jobs.report.gather import ReportRequest, gather
+from mqlog_jobs.report.lag_history import HistoryQuery
 from mqlog_jobs.report.messages_section import rates_section
 from mqlog_jobs.report.page import page
 from mqlog_jobs.report.rates import TimedQueue, rates, step_ms
@@ -22,11 +27,13 @@ from mqstore.read.directory import open_origin, take
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import slices_of
 from mqstore.read.store_bounds import StoreBounds
+from mqstore.tables.samples import SAMPLE_SCHEMA, Recording
 from support import goldens
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore
 
 SECOND = 1000
+NOW_MS = 1_790_000_000_000
 START = 1_700_000_000_000
 OWN = re.compile("[GH](Topic|Batch|Order|Delay|Tx)")
 
@@ -249,3 +256,64 @@ def test_what_cannot_be_done_is_one_line(
     assert done.code == 2
     assert said in done.err
     assert done.out == ""
+
+
+def sampled(folder: Path, lags: Sequence[int], every_ms: int) -> Path:
+    """Samples of CG_SHOP, which stands where it is, and of a group that is gone since."""
+    with closing(Recording(str(folder), 1 << 20)) as recording:
+        for number, lag in enumerate(lags):
+            at_ms = NOW_MS + number * every_ms
+            row = {
+                "asOf": datetime.fromtimestamp(at_ms / 1000, UTC), "brokerName": "b", "topic": "T",
+                "queueId": 0, "minOffset": 0, "brokerOffset": 900, "consumerOffset": 900 - lag,
+            }  # fmt: skip
+            rows = [row | {"group": "CG_SHOP", "lag": lag}]
+            rows += [row | {"group": "CG_<GONE>", "lag": 5}] if number < 3 else []
+            recording.add(pa.Table.from_pylist(rows, SAMPLE_SCHEMA), at_ms)
+    return folder
+
+
+def test_samples_become_a_chart_of_the_last_one_of_each_step_and_a_line_for_each_group(
+    store: MakeStore, tmp_path: Path, run: Run
+) -> None:
+    lags = [100, 250, 700, 600, 500, 40]
+    folder = sampled(tmp_path / "s.parquet", lags, 40 * SECOND)
+    root = store(messages(8, SECOND)).root
+    query = HistoryQuery(str(folder))
+    history = query.read(Named.of([str(root)]))
+    assert (history.samples, history.taken_ms) == (6, (NOW_MS, NOW_MS + 200 * SECOND))
+    steps = [lag for lag in history.lags["CG_SHOP"] if lag is not None]
+    assert steps == lags  # A step is shorter than the time between two samples.
+    assert list(history.lags) == ["CG_SHOP", "CG_<GONE>"]
+    assert not isinstance(history.foreseen, Unread)
+
+    target = tmp_path / "page.html"
+    code, _, told = run("report", root, "--samples", folder, "-o", target)
+    assert (code, told) == (0, "")
+    text = target.read_text(encoding="utf-8")
+    assert 'href="#history"' in text
+    assert "from 6 samples of mqlog record" in text
+    assert "from 100 to 40" in text
+    assert "CG_&lt;GONE&gt;" in text
+
+
+def test_of_many_samples_in_a_step_the_last_one_is_shown(store: MakeStore, tmp_path: Path) -> None:
+    folder = sampled(tmp_path / "s.parquet", range(1, 301), 10 * SECOND)
+    history = HistoryQuery(str(folder)).read(Named.of([str(store(messages(4, 1)).root)]))
+    lags = history.lags["CG_SHOP"]
+    assert len(lags) <= 72
+    assert lags == sorted(lags, key=lambda lag: lag or 0)
+    assert lags[-1] == 300
+    width = history.step_ms // (10 * SECOND)
+    assert {b - a for a, b in pairwise(lags[:-1]) if a and b} == {width}
+
+
+def test_samples_that_are_none_are_refused_before_any_work(
+    store: MakeStore, tmp_path: Path, run: Run
+) -> None:
+    target = tmp_path / "page.html"
+    root = store(messages(4, SECOND)).root
+    code, _, told = run("report", root, "--samples", tmp_path / "no", "-o", target)
+    assert code == 2
+    assert "is not there: mqlog record" in told
+    assert not target.exists()

@@ -8,6 +8,7 @@ import pytest
 
 from mqlog_jobs.places import Named
 from mqlog_jobs.report.gather import ReportRequest
+from mqlog_jobs.report.lag_history import HistoryQuery
 from mqlog_jobs.report.write import write_report
 from support import browser, goldens, soak
 
@@ -66,8 +67,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     folder = tmp_path_factory.mktemp("browser")
     path = folder / "report.html"
     root = goldens.unpack("5.5.0", folder)
-    with Named.of([str(root)]).opened(damaged=True) as stores:
-        write_report(stores, ReportRequest(), path, lambda _done, _total: None)
+    named = Named.of([str(root)])
+    history = HistoryQuery(str(goldens.SAMPLES)).read(named)
+    with named.opened(damaged=True) as stores:
+        write_report(stores, ReportRequest(history=history), path, lambda _done, _total: None)
     with browser.browser(folder / "profile") as page:
         yield Shown(page, path)
 

@@ -16,6 +16,8 @@ DLEDGER = "4.9.7-dledger"
 """The last leader of a group; ``killed`` is its first one."""
 BATCH = "5.5.0-batch"
 """Has a topic of queue.type=BatchCQ."""
+SAMPLES = FOLDER / "5.5.0-samples" / "samples.parquet"
+"""What ``mqlog record`` wrote of three groups."""
 
 
 @dataclass(frozen=True, slots=True)

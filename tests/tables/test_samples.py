@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -148,3 +149,21 @@ def test_samples_of_the_last_day_cost_the_newest_files_alone(tmp_path: Path) -> 
     assert len(read_samples(str(folder), (NOW, 2 * NOW), 20, lambda _: True)) == 3
     with pytest.raises(InvalidOptionError, match="has no samples"):
         read_samples(str(folder), EVER, 20, lambda _: True)
+
+
+def test_lags_at_chosen_times_are_sums_over_queues_of_wanted_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "_MOST_SINGLE", 4)
+    folder = tmp_path / "s.parquet"
+    with closing(Recording(str(folder), 1 << 20)) as recording:
+        for number in range(6):
+            lags = [("G", 0, number), ("G", 1, 10), ("H", 0, 7)][: 3 if number < 5 else 2]
+            (row,) = table(NOW + number, 1).to_pylist()
+            rows = [{**row, "group": g, "queueId": queue, "lag": lag} for g, queue, lag in lags]
+            recording.add(pa.Table.from_pylist(rows, SAMPLE_SCHEMA), NOW + number)
+    found = samples.lags_at(str(folder), lambda times: [times[1], times[-1]], "GH".__contains__)
+    assert found == {"G": {NOW + 1: 11, NOW + 5: 15}, "H": {NOW + 1: 7}}
+    assert samples.lags_at(str(folder), lambda times: times[:1], "H".__eq__) == {"H": {NOW: 7}}
+    with pytest.raises(InvalidOptionError, match="is not there"):
+        samples.lags_at(str(tmp_path / "no"), list, bool)

@@ -1,14 +1,19 @@
 """Traces against RocketMQ's own decoder, mqadmin, and clients that measured themselves."""
 
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import mqlog
 from mqstore.errors import UnknownTopicError
 from mqstore.format.names import TRACE_TOPIC
 from mqstore.tables import traces
 from support import goldens, parts, traced
+from support.growing import grow
 from support.oracle import Message, join_properties
 from support.stores import Layout, MakeStore
 
@@ -139,6 +144,30 @@ def test_a_trace_topic_of_another_name_is_an_option(root: Path) -> None:
         UnknownTopicError, match="traceTopic: no topic RMQ_SYS_TRACES; did you mean"
     ):
         read(root, traceTopic="RMQ_SYS_TRACES")
+
+
+def test_events_are_followed_in_pieces_from_a_position_to_the_next(root: Path) -> None:
+    place = mqlog.open(root)
+    options: dict[str, Any] = {"table": "traces", "starting_offsets": "earliest", "timeout": 0}
+    first = list(islice(place.follow(**options, max_offsets_per_trigger=3), 2))
+    rest = place.follow(**options, position=first[-1][1])
+    pieces = [batch for batch, _ in (*first, *rest)]
+    kept = pa.Table.from_batches(pieces)
+    assert len(pieces) == 3
+    assert kept.equals(place.table("traces").to_table().select(kept.schema.names))
+    assert kept.schema.names == list(traces.SCHEMA.names)
+
+
+def test_events_are_followed_from_the_moment_there_is_a_trace_topic(store: MakeStore) -> None:
+    laid = store([Message(topic="T")])
+    follow = partial(mqlog.open(laid.root).follow, table="traces", columns="event", timeout=0)
+    assert list(follow()) == []
+    grow(laid, [Message(topic="T"), trace(b"SubBefore\x011\x01r\x01g\x01q\x01ID\x010\x01k\x02")])
+    ((batch, position),) = follow(starting_offsets="earliest")
+    assert batch["event"].to_pylist() == ["SubBefore"]
+    assert position == {TRACE_TOPIC: {"0": 1}}
+    with pytest.raises(UnknownTopicError, match=r"traceTopic|trace_topic"):
+        list(follow(trace_topic="Absent"))
 
 
 def test_a_store_without_a_trace_topic_has_no_rows(store: MakeStore) -> None:

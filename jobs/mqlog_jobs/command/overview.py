@@ -34,6 +34,7 @@ def _known_order(value: str) -> str:
     VIEWS,
     "mqlog report /data/store",
     "mqlog report '/data/brokers/*/store' -o brokers.html --verify",
+    "mqlog report rocketmq://ns1:9876 --samples samples.parquet",
 )
 def report(
     stores: Stores,
@@ -52,6 +53,10 @@ def report(
             show_default=False,
         ),
     ] = None,
+    samples: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Lag over time, from what mqlog record wrote."),
+    ] = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
     options: Annotated[
@@ -68,6 +73,7 @@ def report(
     from mqlog_jobs.output.whole_file import check_file
     from mqlog_jobs.places import Named
     from mqlog_jobs.report.gather import ReportRequest
+    from mqlog_jobs.report.lag_history import HistoryQuery
     from mqlog_jobs.report.write import write_report
     from mqstore.request.places import LIVE, OBJECTS
 
@@ -76,8 +82,10 @@ def report(
         expected = "is the file of the page here: an option of a cluster is --option NAME=VALUE"
         raise InvalidOptionError("-o", f"{name}=…", expected)
     check_file(output)
-    request = ReportRequest(groups=group, system=system, verify=verify)
     named = Named.of(stores, commit_log, options)
+    told = None if samples is None else HistoryQuery(str(samples.absolute()), group, system)
+    history = None if told is None else told.read(named)
+    request = ReportRequest(groups=group, system=system, verify=verify, history=history)
     with named.opened(damaged=True) as found, Bar("Checking") as bar:
         written = write_report(found, request, output, bar)
     waiting = (

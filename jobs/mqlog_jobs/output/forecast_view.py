@@ -43,8 +43,8 @@ def _shaped(row: Row) -> Row:
         **row,
         "stored": rate(_number(row["storedRate"])),
         "consumed": rate(_number(row["consumedRate"])),
-        "zero": _ahead(now, row, "etaZero"),
-        "loss": _ahead(now, row, "etaLoss"),
+        "zero": ahead(now, row, "etaZero"),
+        "loss": ahead(now, row, "etaLoss"),
     }
 
 
@@ -52,7 +52,7 @@ def _number(value: object) -> float | None:
     return value if isinstance(value, float) else None
 
 
-def _ahead(now: datetime, row: Mapping[str, object], name: str) -> str:
+def ahead(now: datetime, row: Mapping[str, object], name: str) -> str:
     """Return how long it is until a time, with its spread: 12 s (10 s to 15 s)."""
     at = row[name]
     if not isinstance(at, datetime):

@@ -137,6 +137,35 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """The rates of a group, over all its queues, and the rows of ``table=forecast`` to be told.
+
+    ``stored`` and ``consumed`` are messages a second. ``zero`` is the queue that is empty last,
+    None if one is not foreseen; ``loss`` the one that loses a message first, None if none does.
+    """
+
+    stored: float | None
+    consumed: float | None
+    zero: Mapping[str, object] | None
+    loss: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LagHistory:
+    """The lag of each group at the last sample of each step, the longest first; None: no sample.
+
+    ``taken_ms`` are the times of the first and the last of all ``samples``.
+    """
+
+    start_ms: int
+    step_ms: int
+    lags: dict[str, list[int | None]]
+    samples: int
+    taken_ms: tuple[int, int]
+    foreseen: Found[Mapping[str, Foreseen]]
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFile:
     """A file: its length and the bytes in use, None if that is not known."""
 
@@ -197,7 +226,8 @@ class Verified:
 class Facts:
     """All of a report; ``made_ms`` is when the stores were looked at.
 
-    ``asides`` are what waits beside the backlog of each group.
+    ``asides`` are what waits beside the backlog of each group; ``history`` is that of samples, None
+    without any.
     """
 
     made_ms: int
@@ -210,6 +240,7 @@ class Facts:
     asides: Mapping[str, Aside]
     files: Found[Files]
     verified: Verified
+    history: LagHistory | None = None
 
     @property
     def has_stores(self) -> bool:

@@ -21,7 +21,16 @@ from typing import Final, TypeVar
 
 from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.report.behind import Waiting, waiting
-from mqlog_jobs.report.facts import Behind, BrokerHeld, Facts, Found, Tags, TopicHeld, Unread
+from mqlog_jobs.report.facts import (
+    Behind,
+    BrokerHeld,
+    Facts,
+    Found,
+    LagHistory,
+    Tags,
+    TopicHeld,
+    Unread,
+)
 from mqlog_jobs.report.on_disk import files_of, verified
 from mqlog_jobs.report.rates import BISECTED_QUEUES, MOST_LOOKS, TimedQueue, rates
 from mqlog_jobs.report.tag_counts import MOST_MESSAGES, tags_of
@@ -49,12 +58,14 @@ _TIMES: Final = ("topic", "queueId", "messageCount", "minStoreTimestamp", "maxSt
 class ReportRequest:
     """What a report is about: ``groups`` is a comma list or /regex/, None for all.
 
-    ``verify``: check the stores' rules; None: those with a small CommitLog.
+    ``verify``: check the stores' rules; None: those with a small CommitLog. ``history`` is what
+    samples say, if there are any.
     """
 
     groups: str | None = None
     system: bool = False
     verify: bool | None = None
+    history: LagHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +132,7 @@ def gather(
         verified=verified(
             stores, log_bytes[: len(stores)], wanted=request.verify, progress=progress
         ),
+        history=request.history,
     )
 
 

@@ -18,6 +18,7 @@ from mqlog_jobs.report.brokers_section import brokers_section, brokers_title
 from mqlog_jobs.report.cells import note, waits
 from mqlog_jobs.report.disk_section import files_section, verify_section
 from mqlog_jobs.report.facts import Facts, Unread
+from mqlog_jobs.report.history_section import history_section
 from mqlog_jobs.report.markup import Element, element, stylesheet
 from mqlog_jobs.report.messages_section import rates_section, tags_section, topics_section
 from mqlog_jobs.report.tag_bars import TagColours
@@ -76,6 +77,7 @@ def _body(facts: Facts) -> Element:
             "main",
             attention(facts),
             backlog_section(facts, colours),
+            history_section(facts.history) if facts.history else None,
             rates_section(facts.rates),
             topics_section(facts.topics, facts.rates),
             tags_section(facts.tags, colours),
@@ -97,7 +99,9 @@ def _kind(facts: Facts) -> str:
 def _links(facts: Facts) -> list[Element]:
     """Return the links to the sections that the page has."""
     last = {"brokers": brokers_title(facts)} | (_STORE_LINKS if facts.has_stores else {})
-    names = (_LINKS if facts.places else {}) | last
+    own = _LINKS if facts.places else {}
+    sampled = {"history": "Lag over time"} if facts.history else {}
+    names = {"backlog": own["backlog"], **sampled, **own, **last} if own else sampled | last
     return [element("a", text, href=f"#{name}") for name, text in names.items()]
 
 

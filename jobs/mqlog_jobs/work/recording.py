@@ -60,7 +60,7 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
     with closing(Recording(plan.file, plan.most_bytes)) as recording:
         for number, waits in enumerate(rounds(plan.every_ms, plan.count, _SAMPLE_NOTE)):
             try:
-                rows, as_of_ms = _sample(named, asked, recording.last_ms)
+                rows, as_of_ms = sample(named, asked, recording.last_ms)
                 recording.add(rows, as_of_ms)
                 if plan.gauges is not None:
                     found = query.rows(named)
@@ -75,7 +75,8 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
             waits()
 
 
-def _sample(named: Named, asked: BacklogQuery, last_ms: int) -> tuple[pa.Table, int]:
+def sample(named: Named, asked: BacklogQuery, last_ms: int) -> tuple[pa.Table, int]:
+    """Return the rows of a sample, and when it was taken: later than ``last_ms`` (epoch ms)."""
     with named.opened(asked.topic, groups=asked.request.named) as stores:
         items, _ = asked.look(stores, reads_halves=False)
         held = stores.held_of(lambda _: True)

@@ -32,8 +32,8 @@ _SHOWN_NAMES = 5
 class Selection:
     """Stores, and the topics of them that are chosen: by one of three ways, else all.
 
-    ``roots`` are directories, ``broker_names`` as many names or none. ``subscribe`` may name
-    system topics; a pattern and the choice of all pass them by unless ``include_system_topics``.
+    ``roots`` are directories, ``broker_names`` as many names or none. ``subscribe``, which
+    ``named_by`` gave, may name system topics; other choices need ``include_system_topics`` for it.
     ``groups`` are consumer groups that options name; None: nothing about groups is asked for.
     ``with_state``: half messages and the state of groups are looked at too.
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``.
@@ -43,6 +43,7 @@ class Selection:
     commit_log: tuple[str, ...] = ()
     broker_names: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
+    named_by: str = "subscribe"
     subscribe_pattern: str | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
     include_system_topics: bool = False
@@ -215,7 +216,7 @@ class OpenStores:
         wanted = self.selection.subscribe or self.selection.assign or ()
         if not wanted:
             return
-        option = "subscribe" if self.selection.subscribe else "assign"
+        option = self.selection.named_by if self.selection.subscribe else "assign"
         known = self.known_topics(wanted, consumed=consumed)
         for topic in sorted(wanted):
             check_topic(option, topic, known)

@@ -35,6 +35,7 @@ from mqstore.read.selection import OpenStores, Selection, check_topic
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from mqstore.request.places import open_all
 from mqstore.request.read_options import FROM_EARLIEST, QueueRange, ReadOptions, takers
+from mqstore.tables.catalog import CATALOG
 
 _LOG = logging.getLogger(__name__)
 _NAMED_TOPICS: Final = 5
@@ -66,6 +67,7 @@ def open_stores(options: ReadOptions) -> OpenStores:
         commit_log=options.commit_log or (),
         broker_names=options.broker_names or (),
         subscribe=options.subscribe or options.places.topics,
+        named_by=_named_by(options),
         subscribe_pattern=options.subscribe_pattern,
         assign=options.assign,
         include_system_topics=options.include_system_topics or all_by_default,
@@ -75,6 +77,12 @@ def open_stores(options: ReadOptions) -> OpenStores:
         cache=options.cache_dir or "",
     )
     return open_all(selection, options.places.clusters, strict=options.on_corrupt == "fail")
+
+
+def _named_by(options: ReadOptions) -> str:
+    """Return the option that names the topics of ``subscribe``."""
+    streamed = CATALOG[options.table].streamed if options.table in CATALOG else None
+    return streamed.option if streamed else "subscribe"
 
 
 def _groups(options: ReadOptions) -> tuple[str, ...] | None:

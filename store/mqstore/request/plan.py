@@ -96,6 +96,23 @@ def message_work(
     return [MessageWork(share, settings) for share in in_partitions(options, slices)]
 
 
+def followed_work(
+    options: ReadOptions, slices: Sequence[QueueSlice], columns: tuple[str, ...]
+) -> Sequence[Work]:
+    """Return the work of reading slices that a stream follows: of messages, or as a table's rows.
+
+    Which tables a stream can read is ``Table.streamed``.
+    """
+    streamed = CATALOG[options.table].streamed if options.table in CATALOG else None
+    if streamed is None:
+        return message_work(options, slices, columns)
+    shares = in_partitions(options, slices)
+    return [
+        TableWork(streamed.part(share, options.keys, options.on_corrupt), columns)
+        for share in shares
+    ]
+
+
 def read_schema(options: ReadOptions) -> pa.Schema:
     """Return the Arrow schema of a read: that of the table, or of its columns that are chosen.
 

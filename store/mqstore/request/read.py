@@ -4,7 +4,7 @@ Reference: org.apache.spark.sql.kafka010.KafkaSourceProvider#validateBatchOption
 refused together.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from mqstore.errors import InvalidOptionError
@@ -33,7 +33,7 @@ def read_options(
     found = ReadOptions(
         places=named_places(paths, texts, given), given=given, **without_places(values)
     )
-    check_together(found)
+    check_together(found, takes)
     _check_has_table(found)
     return found
 
@@ -56,10 +56,13 @@ def _check_has_table(options: ReadOptions) -> None:
         raise InvalidOptionError("table", options.table, expected)
 
 
-def check_together(options: ReadOptions) -> None:
-    """Raise InvalidOptionError for options that contradict each other, or are for another table."""
+def check_together(options: ReadOptions, is_taken: Callable[[str, str], bool]) -> None:
+    """Raise InvalidOptionError for options that contradict each other, or are for another table.
+
+    ``is_taken`` tells whether a table takes an option, both by name.
+    """
     for option in READ_OPTIONS.values():
-        if option.name in options.given and not takes(options.table, option.name):
+        if option.name in options.given and not is_taken(options.table, option.name):
             raise InvalidOptionError(
                 option.name,
                 options.given[option.name],

@@ -13,10 +13,10 @@ import fcntl
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,6 +48,7 @@ _READ_COLUMNS: Final = (
 )  # fmt: skip
 OPTION: Final = "samples"
 FILE: Final = "FILE"
+T = TypeVar("T")
 _NAME: Final = re.compile(r"samples-([0-9]{13})-([0-9]{13})\.parquet")
 _UNFINISHED: Final = ".samples.new"
 _ATTEMPTS: Final = 5
@@ -98,9 +99,57 @@ def read_samples(
     of wanted groups, of the newest samples where they were more than two million. Raises
     InvalidOptionError for what is neither.
     """
+    return from_samples(path, lambda: _newest(path, window, most, is_wanted))
+
+
+def lags_at(
+    path: str, choose: Callable[[list[int]], Collection[int]], is_wanted: Callable[[str], object]
+) -> dict[str, dict[int, int]]:
+    """Return the lag of each wanted group at some times (epoch ms), summed over its queues.
+
+    ``choose`` is given the times of all samples, ascending, and returns those that are read. A
+    group that a sample does not have is not there at its time. Holds one row group in memory, and
+    the sums. Raises as ``read_samples``.
+    """
+    return from_samples(path, lambda: _lags_at(path, choose, is_wanted))
+
+
+def _lags_at(
+    path: str, choose: Callable[[list[int]], Collection[int]], is_wanted: Callable[[str], object]
+) -> dict[str, dict[int, int]]:
+    paths = _paths(path, (0, 0))
+    everyone = [part for one in paths for part in _times_of(one)]
+    chosen = set(choose(sorted({us // US for times in everyone for us in times})))
+    found: dict[str, dict[int, int]] = {}
+    for one in paths:
+        for part in _parts(one, is_wanted, ("asOf", "group", "lag"), chosen):
+            sums = part.group_by(["group", "asOf"]).aggregate([("lag", "sum")])
+            times = pc.cast(sums["asOf"], pa.int64()).to_pylist()
+            for group, us, lag in zip(
+                sums["group"].to_pylist(), times, sums["lag_sum"].to_pylist(), strict=True
+            ):
+                lags = found.setdefault(group, {})
+                lags[us // US] = lags.get(us // US, 0) + lag
+    return found
+
+
+def _times_of(path: str) -> Iterator[list[int]]:
+    with pq.ParquetFile(path) as file:
+        _check_columns(file, ("asOf",))
+        for number in range(file.num_row_groups):
+            times = file.read_row_group(number, ["asOf"])["asOf"].cast(TIMESTAMP)
+            found: list[int] = pc.unique(pc.cast(times, pa.int64())).to_pylist()
+            yield found
+
+
+def from_samples(path: str, read: Callable[[], T]) -> T:
+    """Return what is read of samples; again where files became one meanwhile.
+
+    Raises InvalidOptionError for what has no samples.
+    """
     for attempt in range(_ATTEMPTS):
         try:
-            return _newest(_paths(path, window), window, most, is_wanted)
+            return read()
         except FileNotFoundError:
             if not Path(path).exists():
                 expected = "is not there: mqlog record PLACE --every 30s FILE.parquet writes it"
@@ -124,12 +173,12 @@ def _paths(path: str, window: tuple[int, int]) -> list[str]:
 
 
 def _newest(
-    paths: Sequence[str], window: tuple[int, int], most: int, is_wanted: Callable[[str], object]
+    path: str, window: tuple[int, int], most: int, is_wanted: Callable[[str], object]
 ) -> list[pa.Table]:
     found: dict[int, list[pa.Table]] = {}
     rows = 0
-    for path in paths:
-        for part in _parts(path, is_wanted):
+    for one in _paths(path, window):
+        for part in _parts(one, is_wanted):
             times = pc.cast(part["asOf"], pa.int64())
             for us in pc.unique(times).to_pylist():
                 if window[0] <= us // US < window[1]:
@@ -143,17 +192,33 @@ def _newest(
     return [pa.concat_tables(found[us]) for us in newest]
 
 
-def _parts(path: str, is_wanted: Callable[[str], object]) -> Iterator[pa.Table]:
-    """Yield the row groups of a file, the last first: the columns and the groups that are read."""
+def _parts(
+    path: str,
+    is_wanted: Callable[[str], object],
+    columns: Sequence[str] = _READ_COLUMNS,
+    times_ms: Collection[int] | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the row groups of a file, the last first: the columns and the groups that are read.
+
+    ``times_ms``: of samples taken then; None: of all.
+    """
     with pq.ParquetFile(path) as file:
-        absent = [name for name in _READ_COLUMNS if name not in file.schema_arrow.names]
-        if absent:
-            raise ValueError(f"no column {absent[0]}")
-        of = pa.schema([SAMPLE_SCHEMA.field(name) for name in _READ_COLUMNS])
+        _check_columns(file, columns)
+        of = pa.schema([SAMPLE_SCHEMA.field(name) for name in columns])
         for number in reversed(range(file.num_row_groups)):
-            table = file.read_row_group(number, list(_READ_COLUMNS)).cast(of)
+            table = file.read_row_group(number, list(columns)).cast(of)
+            if times_ms is not None:
+                taken = pc.cast(table["asOf"], pa.int64())
+                them = [us for us in pc.unique(taken).to_pylist() if us // US in times_ms]
+                table = table.filter(pc.is_in(taken, pa.array(them, pa.int64())))
             names = [name for name in pc.unique(table["group"]).to_pylist() if is_wanted(name)]
             yield table.filter(pc.is_in(table["group"], pa.array(names, pa.string())))
+
+
+def _check_columns(file: pq.ParquetFile, columns: Iterable[str]) -> None:
+    absent = [name for name in columns if name not in file.schema_arrow.names]
+    if absent:
+        raise ValueError(f"no column {absent[0]}")
 
 
 class Recording:

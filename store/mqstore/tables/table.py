@@ -118,6 +118,19 @@ class TableRequest:
         return store_roots(self.stores.selection)
 
 
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """How a stream reads a table whose rows lie in the messages of one topic.
+
+    The topic is ``topic``, or what the option ``option`` names. ``part`` makes the part of a task
+    from slices of its queues, and the options keys and onCorrupt.
+    """
+
+    topic: str
+    option: str
+    part: Callable[[tuple[QueueSlice, ...], tuple[str, ...], str], Part]
+
+
 @dataclass(frozen=True)
 class Table:
     """One value of the option ``table``.
@@ -127,7 +140,7 @@ class Table:
     ``owner`` is the column with the topic or the group that a row is about: by default the command
     leaves out rows of RocketMQ's own. ``estimated`` are the columns that a cluster estimates, if
     the messages are not pulled for another column. ``of_files`` is the reason why a cluster does
-    not have the table; empty where it has.
+    not have the table; empty where it has. ``streamed``: a stream can read it too.
     """
 
     name: str
@@ -138,6 +151,7 @@ class Table:
     owner: Literal["topic", "group", ""] = ""
     estimated: tuple[str, ...] = ()
     of_files: str = ""
+    streamed: Streamed | None = None
 
     def __post_init__(self) -> None:
         absent = {*self.order, *self.estimated} - {name for name, *_ in self.columns}

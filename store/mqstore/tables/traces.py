@@ -31,7 +31,7 @@ from mqstore.tables.columns import (
     batch,
     schema,
 )
-from mqstore.tables.table import BY_TIME, FROM_LOG, Table, TableRequest
+from mqstore.tables.table import BY_TIME, FROM_LOG, Streamed, Table, TableRequest
 
 __all__ = ["END_TRANSACTION", "PUB", "TRACES", "TRACE_TOPIC", "TraceEntry", "entries", "plan"]
 
@@ -194,4 +194,5 @@ TRACES: Final = Table(
     _planned,
     options=BY_TIME | FROM_LOG | {"traceTopic", "keys"},
     order=("timestamp", "brokerName", "queueId", "queueOffset"),
+    streamed=Streamed(TRACE_TOPIC, "traceTopic", TracesPart),
 )

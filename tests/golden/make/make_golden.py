@@ -4,12 +4,14 @@
     make golden ARGS='5.5.0'     # one of them
     make golden ARGS='4.9.7-dledger'            # two stores of a DLedger group
     make golden ARGS='4.9.7-traces'             # a store with a trace topic
+    make golden ARGS='5.5.0-samples'            # samples of groups that are behind for a while
     make golden ARGS='--into /some/where'
 
 Each VERSION folder gets store.tar.gz, expected.jsonl.gz, progress.txt, topicstatus.txt, broker.conf
 and made.json: which versions of what made it. A DLedger group leaves killed.tar.gz, of the leader
 that was killed, and store.tar.gz, of the leader after it. A VERSION-traces folder gets
-store.tar.gz, measured.jsonl.gz, decoded.jsonl.gz, queried.json and made.json. Timestamps, ids and
+store.tar.gz, measured.jsonl.gz, decoded.jsonl.gz, queried.json and made.json, 5.5.0-samples what
+``mqlog record`` writes in four minutes. Timestamps, ids and
 the order in which queues are chosen differ from run to run, so tests that name a message by them
 follow a remake.
 """
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -42,6 +45,11 @@ SETTINGS = {
 }
 DLEDGER = "-dledger"
 TRACES = "-traces"
+SAMPLES = "-samples"
+# Messages a second, from each second of the load on; and what groups do with them.
+LOAD = ((0, 30), (50, 150), (90, 30))
+LOAD_SECONDS = 240
+SAMPLED = ("record", "--every", "2s", "--count", str(LOAD_SECONDS // 2))
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 # RocksDB files and the timer wheel are megabytes that hold nothing of ours.
 LEFT_OUT = {"rocksdbstore", "timerwheel", "timerlog"}
@@ -54,6 +62,7 @@ def main() -> int:
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the VERSION folders")
     arguments = parser.parse_args()
     every = (*VERSIONS, f"{VERSIONS[0]}{DLEDGER}", *(f"{one}{TRACES}" for one in VERSIONS))
+    every = (*every, f"{VERSIONS[-1]}{SAMPLES}")
     unknown = set(arguments.versions) - set(every)
     if unknown:
         parser.error(f"no pom for {', '.join(sorted(unknown))}; there is {', '.join(every)}")
@@ -65,7 +74,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="golden-") as work:
             of_broker, dash, kind = version.partition("-")
-            makers = {"": make, DLEDGER: make_group, TRACES: make_traces}
+            makers = {"": make, DLEDGER: make_group, TRACES: make_traces, SAMPLES: make_samples}
             makers[f"{dash}{kind}"](toolchain, of_broker, Path(work), folder)
         sys.stdout.write(f"{folder}\n")
     return 0
@@ -130,6 +139,37 @@ def make_traces(toolchain: Toolchain, version: str, work: Path, folder: Path) ->
     (folder / "queried.json").write_text(json.dumps(queried, indent=1) + "\n")
     pack(root, folder / "store.tar.gz")
     made = provenance(toolchain, version) | {"messages": len(decoded)}
+    (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
+
+
+def make_samples(toolchain: Toolchain, version: str, work: Path, folder: Path) -> None:
+    """Record samples of three groups: one keeps up, one is slow, one comes late."""
+    root, topic = work / "store", "ORDERS"
+    root.mkdir()
+    with Cluster(toolchain, version, work) as cluster, cluster.broker(root) as broker:
+        place = f"rocketmq://{cluster.name_server}"
+        send = [sys.executable, "-m", "mqlog", "send", place, topic, "-o", "createTopic=true"]
+        subprocess.run(send, input="an order\n" * 8, text=True, check=True)
+        broker.commit(topic, "CG_AUDIT", 0)
+        broker.join("CG_WAREHOUSE", topic)
+        broker.join("CG_MAIL", topic, how="dawdles", number=250)
+        name, *options = SAMPLED
+        words = [sys.executable, "-m", "mqlog", name, place, str(folder / "samples.parquet")]
+        with subprocess.Popen([*words, *options]) as recorder:
+            with subprocess.Popen(send, stdin=subprocess.PIPE, text=True) as sender:
+                assert sender.stdin is not None
+                pause = threading.Event()
+                for second in range(LOAD_SECONDS):
+                    if second == LOAD_SECONDS // 2:
+                        broker.join("CG_AUDIT", topic, how="dawdles", number=100)
+                    rate = [rate for since, rate in LOAD if since <= second][-1]
+                    sender.stdin.write("an order\n" * rate)
+                    sender.stdin.flush()
+                    pause.wait(1)
+            recorder.wait()
+        broker.leave()
+        broker.stop()
+    made = provenance(toolchain, version) | {"samples": LOAD_SECONDS // 2}
     (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
 
 

@@ -58,12 +58,13 @@ def running(
     flags: Sequence[str] = SMALL,
     *,
     more: Mapping[str, object] | None = None,
+    tools: str = "",
 ) -> Iterator[Proxy]:
     """Run a proxy for a name server; it is killed if the body left it running.
 
     In cluster mode, or in local mode with a ``broker`` of these settings (broker.conf's keys) in
-    its process. ``more`` are settings of rmq-proxy.json. A JvmError carries its log when it does
-    not boot.
+    its process. ``more`` are settings of rmq-proxy.json; ``tools`` is the text of tools.yml, with
+    the proxy's own credentials. A JvmError carries its log when it does not boot.
     """
     port = port or free_ports(0)
     name = f"proxy-{port}-{time.monotonic_ns()}"
@@ -83,6 +84,7 @@ def running(
         "localServeAddr": LOOPBACK,
         **(more or {}),
     }
+    (home / "conf" / "tools.yml").write_text(tools)
     conf = home / "conf" / "rmq-proxy.json"
     conf.write_text(json.dumps(settings))
     command = [

@@ -58,7 +58,7 @@ accounts:
   - TOOLS_CONSUMER=SUB
 """
 _PROVIDERS = "org.apache.rocketmq.auth"
-_ACL_2 = {
+ACL_2 = {
     "authenticationEnabled": "true",
     "authenticationProvider": (
         f"{_PROVIDERS}.authentication.provider.DefaultAuthenticationProvider"
@@ -97,8 +97,8 @@ def guarded(toolchain: Toolchain, version: str, folder: Path) -> Iterator[Guarde
             name_servers=(name_server,), credentials=ADMIN, tls=TRUSTED, retry_timeout_ms=30_000
         )
         with Cluster(settings) as cluster:
-            _wait_for_broker(cluster)
-            _fill(cluster, version)
+            wait_for_broker(cluster)
+            fill(cluster, version)
         yield Guarded(version, name_server)
 
 
@@ -127,7 +127,7 @@ class _Servers:
         conf = {
             **SETTINGS,
             **SMALL_FILES,
-            **({"aclEnable": "true"} if self._version.startswith("4") else _ACL_2),
+            **({"aclEnable": "true"} if self._version.startswith("4") else ACL_2),
             "namesrvAddr": name_server,
             "listenPort": str(free_ports(-2, 0, 1)),
             "storePathRootDir": str(store),
@@ -178,7 +178,7 @@ class _Servers:
         return Jvm(command, home, name, talks=False)
 
 
-def _wait_for_broker(cluster: Cluster) -> None:
+def wait_for_broker(cluster: Cluster) -> None:
     deadline, pause = time.monotonic() + BOOT_SECONDS, threading.Event()
     # A name server shows a broker without addresses while it registers.
     while not cluster.brokers().get(BROKER_NAME):
@@ -186,7 +186,7 @@ def _wait_for_broker(cluster: Cluster) -> None:
         pause.wait(0.05)
 
 
-def _fill(cluster: Cluster, version: str) -> None:
+def fill(cluster: Cluster, version: str) -> None:
     create_topic(cluster, BROKER_NAME, TOPIC)
     send(cluster, BROKER_NAME, (TOPIC, 0), [b"body %d" % number for number in range(MESSAGES)])
     if version.startswith("4"):

@@ -309,6 +309,9 @@ def test_a_request_that_no_proxy_serves_is_refused_before_it_is_sent(
         "username cannot be null.",
         "check signature failed.",
         "User:sparku has no permission to access Topic:T from 127.0.0.1, no matched policies.",
+        "User:sparku is not found.",
+        "User:sparku not found.",
+        "User:sparku is disabled.",
         "Authentication failed. Please verify the credentials and try again.",
     ],
 )
@@ -530,6 +533,13 @@ def test_the_doctor_names_local_mode_and_a_refusal_of_acl(proxy: FakeProxy) -> N
     severity, subject, told = examined(proxy)[-1]
     assert (severity, subject) == ("error", "Credentials")
     assert "MQLOG_ACCESS_DENIED" in told
+    remark = "User:u has no permission to access Topic:TBW102 from 127.0.0.1, no matched policies."
+    proxy.refusals = {105: (1, remark)}
+    assert examined(proxy)[-1] == (
+        "warning",
+        "Credentials",
+        "accepted; this user may not see TBW102: the brokers were not asked",
+    )
     proxy.refusals = {}
     proxy.queues.clear()
     assert examined(proxy)[-1][:2] == ("warning", "Routes")

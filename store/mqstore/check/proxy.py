@@ -13,6 +13,7 @@ from typing import Final
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, shown
 from mqstore.live.remoting import requests
+from mqstore.live.remoting.answers import is_of_rights
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError, LocalModeError
 from mqstore.live.remoting.requests import Request
@@ -35,7 +36,7 @@ def examine_proxy(cluster: Cluster) -> Iterator[Diagnosis]:
         yield Diagnosis(ERROR, "Mode", str(error))
         return
     except AccessDeniedError as error:
-        yield Diagnosis(ERROR, "Credentials", str(error))
+        yield _denied(error)
         return
     except StoreError as error:
         yield Diagnosis(ERROR, "Routes", str(error))
@@ -51,6 +52,13 @@ def examine_proxy(cluster: Cluster) -> Iterator[Diagnosis]:
 def route_request() -> Request:
     """Return the request that a proxy answers, whatever its brokers have."""
     return requests.GET_ROUTEINFO_BY_TOPIC(topic=_TRIED[0], acceptStandardJsonOnly=True)
+
+
+def _denied(error: AccessDeniedError) -> Diagnosis:
+    if not is_of_rights(error):
+        return Diagnosis(ERROR, "Credentials", str(error))
+    found = f"accepted; this user may not see {_TRIED[0]}: the brokers were not asked"
+    return Diagnosis(WARNING, "Credentials", found, "read a topic that the user may read")
 
 
 def _first_route(cluster: Cluster) -> Route | None:

@@ -2,9 +2,11 @@
 
 Reference: org.apache.rocketmq.remoting.protocol.ResponseCode; AclException of ACL 1.0, which a
 broker answers with code 1; AuthenticationException and AuthorizationException of ACL 2.0, which a
-broker answers with 16 and a proxy with 1 (DefaultAuthenticationHandler).
+broker answers with 16 and a proxy with 1 (DefaultAuthenticationHandler, UserAuthorizationHandler,
+AclAuthorizationHandler).
 """
 
+import re
 from typing import Any, Final
 
 from mqstore.live.remoting.errors import (
@@ -27,12 +29,11 @@ from mqstore.live.remoting.requests import (
 NOT_READABLE: Final = "pulling message is forbidden"
 """PullMessageProcessor, for want of the topic's perm R: whoever asks."""
 _ACL_1: Final = "AclException"
-_ACL_2: Final = (
-    "username cannot be null",
-    "check signature failed",
-    "has no permission to access",
-    "Authentication failed",
+_ACL_2: Final = re.compile(
+    "username cannot be null|check signature failed|has no permission to access"
+    r"|Authentication failed|^User:.* (is not found|not found|is disabled)\."
 )
+_KNOWN: Final = "has no permission to access"
 _INT64: Final = range(-(2**63), 2**63)
 
 
@@ -59,8 +60,13 @@ def denies(answer: Frame) -> bool:
     """Tell whether an answer is a refusal because of ACL 1.0, ACL 2.0 or a topic's perm."""
     if answer.code == SYSTEM_ERROR:
         first = first_line(answer)
-        return any(words in first for words in (_ACL_1, *_ACL_2))
+        return _ACL_1 in first or _ACL_2.search(first) is not None
     return answer.code == NO_PERMISSION
+
+
+def is_of_rights(error: AccessDeniedError) -> bool:
+    """Tell whether ACL 2.0 knew the user, who lacks a right: the credentials are good."""
+    return _KNOWN in error.remark
 
 
 def refusal(address: str, request: Request, answer: Frame) -> RequestRefusedError:

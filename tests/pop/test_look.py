@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mqstore.pop import look
+from mqstore.pop import look, revived
 from mqstore.pop.look import SLACK_MS, offsets_and_bounds, pop_state
 from mqstore.pop.state import POP, PopQueue, PopState
 from mqstore.read.directory import open_origin
@@ -68,6 +68,7 @@ def message(
     properties = ({"UNIQ_KEY": key} if key else {}) | more
     return Message(
         topic=topic,
+        queue_id=queue_id,
         properties=join_properties(properties),
         store_timestamp_ms=at,
     )
@@ -167,6 +168,30 @@ def test_a_message_of_a_retry_topic_is_revived_by_a_copy_behind_it(look_at: Look
     copy = message(topic, NOW - 30_000, "b")
     state = look_at([*held, over, copy])
     assert queue(state, topic=topic).queue_offsets.tolist() == [0]
+
+
+def test_a_retry_topic_is_read_once_and_only_from_the_first_late_message_on(
+    look_at: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three queues have late messages, two of them with one UNIQ_KEY; so do many copies."""
+    read: list[tuple[str, int, int]] = []
+    slices_of = revived.slices_of
+
+    def counted(snapshot: Any, ranges: Any) -> Any:
+        found = slices_of(snapshot, ranges)
+        read.extend((piece.topic, piece.start, piece.end) for piece in found)
+        return found
+
+    monkeypatch.setattr(revived, "slices_of", counted)
+    retry, ms = "%RETRY%G_T", NOW - 100_000
+    others = [message(key="same", queue_id=1), message(key="other", queue_id=2)]
+    over = [checkpoint(0, 1, at=ms + n, invisible=50_000, queue_id=n) for n in (0, 1, 2)]
+    early = [message(retry, ms, "same") for _ in range(30)]
+    copies = [message(retry, NOW - 40_000, key) for key in ["same", "id0"] * 20]
+    state = look_at([*others, *over, *early, *copies])
+    assert [piece for piece in read if piece[0] == retry] == [(retry, 30, 70)]
+    open_ = [state.queue("T", "G", queue_id) for queue_id in (0, 1, 2)]
+    assert [len(queue.queue_offsets) for queue in open_ if queue] == [0, 0, 1]
 
 
 def test_checkpoints_of_groups_that_are_not_chosen_are_not_kept(look_at: Look) -> None:

@@ -1,4 +1,5 @@
 """POP groups of RocketMQ 5, which acknowledge single messages: what is not acknowledged.
 
-``state`` is arithmetic on checkpoints, acknowledgements and entries; ``look`` reads them.
+``state`` is arithmetic on checkpoints, acknowledgements and entries; ``look`` reads them,
+``revived`` finds copies.
 """

@@ -6,14 +6,13 @@ those of the timer topic that the broker had not delivered at the last look: inv
 three days at most, so nothing older is read.
 
 Offsets are written every five seconds. Where the log goes on behind them, a message whose time is
-over may have been revived since: its copy in the retry topic tells.
+over may have been revived since: ``revived`` finds its copy in the retry topic.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
@@ -35,23 +34,22 @@ from mqstore.format.pop import (
     acks_of,
     checkpoint_of,
     parse_values,
-    retry_topics,
 )
-from mqstore.pop.checkpoints import CheckpointLog, OpenOffsets
+from mqstore.pop.checkpoints import CheckpointLog
+from mqstore.pop.revived import without_revived
 from mqstore.pop.state import GroupOffsets, PopSources, PopState
 from mqstore.read.capabilities import unreadable
 from mqstore.read.heads import NO_TIMESTAMP
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
+from mqstore.read.source import BoundsSource, Snapshot, slices_of
 
 _LOG = logging.getLogger(__name__)
 SLACK_MS: Final = 300_000
 """So much older than the newest that was delivered, checkpoints are still looked at."""
 _POP_EXPRESSION: Final = " || ".join(POP_TAGS)
 _POP_COLUMNS: Final = ("tags", "storeTimestamp", "queueOffset", "properties", "body")
-_RUN_OVER: Final = 64
 _GroupTest: TypeAlias = Callable[[str], object]
 _Kept = TypeVar("_Kept")
 
@@ -229,7 +227,7 @@ def pop_state(
     look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option), set())
     look.read(committed)
     opened = look.log.open_offsets()
-    opened = _without_revived(source, snapshot, opened, as_of_ms=snapshot.taken_ms)
+    opened = without_revived(source, snapshot, opened, as_of_ms=snapshot.taken_ms)
     return PopState(
         PopSources(
             opened=opened,
@@ -253,100 +251,6 @@ def _chosen(table: Mapping[TopicGroup, _Kept], groups: _GroupTest) -> dict[Topic
 def _chosen_entries(kv: KvPops, groups: _GroupTest) -> KvPops:
     entries = (entry for entry in kv.entries if groups(entry.group))
     return KvPops(entries, frozenset(pair for pair in kv.pairs if groups(pair[1])))
-
-
-def _without_revived(
-    source: BoundsSource, snapshot: Snapshot, opened: OpenOffsets, as_of_ms: int
-) -> OpenOffsets:
-    """Return the same without messages that have a copy in their retry topic.
-
-    A copy has the message's UNIQ_KEY, and was stored when its time was over; in the retry topic
-    itself, it lies behind the message. Messages without UNIQ_KEY stay.
-    """
-    late = opened.visible_ms < as_of_ms
-    if not late.any():
-        return opened
-    queues: defaultdict[str, dict[int, QueueBounds]] = defaultdict(dict)
-    for held in snapshot.queues:
-        queues[held.topic][held.queue_id] = held
-    kept = np.ones(len(opened.queue), np.bool_)
-    edges = np.searchsorted(opened.queue, np.arange(len(opened.names) + 1))
-    for number in np.unique(opened.queue[late]).tolist():
-        topic, group, queue_id = opened.names[number]
-        retries = (topic,) if topic.startswith(RETRY_PREFIX) else retry_topics(group, topic)
-        copies = [q for name in retries if name in queues for q in queues[name].values()]
-        own = queues[topic].get(queue_id) if topic in queues else None
-        if own is None or not copies:
-            continue
-        rows = edges[number] + np.flatnonzero(late[edges[number] : edges[number + 1]])
-        stored = _copies(source, snapshot, copies, int(opened.visible_ms[rows].min()))
-        if not stored:
-            continue
-        for place, key in _keys(snapshot, own, opened.queue_offsets[rows]):
-            row = int(rows[np.searchsorted(opened.queue_offsets[rows], place)])
-            kept[row] = not any(
-                time >= opened.visible_ms[row] and (name != topic or copy > place)
-                for name, copy, time in stored.get(key, ())
-            )
-    return replace(
-        opened,
-        queue=opened.queue[kept],
-        queue_offsets=opened.queue_offsets[kept],
-        visible_ms=opened.visible_ms[kept],
-        pop_ms=opened.pop_ms[kept],
-    )
-
-
-def _copies(
-    source: BoundsSource, snapshot: Snapshot, queues: Sequence[QueueBounds], since_ms: int
-) -> dict[str, list[tuple[str, int, int]]]:
-    """Return topic, queue offset and store time of the messages stored since, by UNIQ_KEY."""
-    starts = source.first_at(queues, [since_ms] * len(queues))
-    found: dict[str, list[tuple[str, int, int]]] = {}
-    for queue, start in zip(queues, starts, strict=True):
-        for batch in _read(snapshot, queue, [(start, queue.high)]):
-            places, times = batch["queueOffset"].to_pylist(), _ms(batch).tolist()
-            for key, place, time in zip(_uniq_keys(batch), places, times, strict=True):
-                if key is not None:
-                    found.setdefault(key, []).append((queue.topic, place, time))
-    return found
-
-
-def _keys(snapshot: Snapshot, queue: QueueBounds, places: Int64s) -> Iterator[tuple[int, str]]:
-    """Yield the queue offsets, of those ascending ones, that have a UNIQ_KEY, with it."""
-    held = places[(places >= queue.low) & (places < queue.high)]
-    if not len(held):
-        return
-    first = np.flatnonzero(np.diff(held, prepend=held[0] - _RUN_OVER - 1) > _RUN_OVER)
-    last = np.append(first[1:], len(held)) - 1
-    runs = [(int(held[a]), int(held[b]) + 1) for a, b in zip(first, last, strict=True)]
-    wanted = set(held.tolist())
-    for batch in _read(snapshot, queue, runs):
-        pairs = zip(batch["queueOffset"].to_pylist(), _uniq_keys(batch), strict=True)
-        yield from ((place, key) for place, key in pairs if key is not None and place in wanted)
-
-
-def _read(
-    snapshot: Snapshot, queue: QueueBounds, runs: Sequence[tuple[int, int]]
-) -> Iterator[pa.RecordBatch]:
-    settings = ScanSettings(
-        columns=("queueOffset", "storeTimestamp", "properties"),
-        on_corrupt="skip",
-        fail_on_data_loss=False,
-    )
-    pieces: list[QueueSlice] = slices_of(snapshot, [(queue, *run) for run in runs])
-    yield from scan(pieces, settings)
-
-
-def _uniq_keys(batch: pa.RecordBatch) -> list[str | None]:
-    found = pc.map_lookup(batch["properties"], pa.scalar(properties.UNIQ_KEY), "last")
-    keys: list[str | None] = found.to_pylist()
-    return keys
-
-
-def _ms(batch: pa.RecordBatch) -> Int64s:
-    times: Int64s = batch["storeTimestamp"].cast(pa.int64()).to_numpy() // 1000
-    return times
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> Int64s:

@@ -120,11 +120,11 @@ class CheckpointLog:
         )
 
     def _hash(self, key: PopKey) -> int:
-        return _hashed(*key[:-1], key.broker or self._broker)
+        return hash_of(*key[:-1], key.broker or self._broker)
 
     def _identity(self, found: Checkpoint) -> int:
         # A checkpoint that is put again has the key of the one before and another time.
-        return _hashed(*found.key[:-1], found.key.broker or self._broker, found.invisible_ms)
+        return hash_of(*found.key[:-1], found.key.broker or self._broker, found.invisible_ms)
 
     def _check_room(self) -> None:
         if len(self._columns["key"]) + len(self._acks[0]) + len(self._done) > MAX_OPEN:
@@ -139,7 +139,8 @@ def _lasts(queues: Int64s, places: Int64s) -> Mask:
     return last
 
 
-def _hashed(*parts: str | int) -> int:
+def hash_of(*parts: str | int) -> int:
+    """Return a number of 64 bits, signed, that is one only by chance with that of other parts."""
     data = "\0".join(map(str, parts)).encode(errors="replace")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), signed=True)
 

@@ -11,7 +11,6 @@ each retry topic is read once. Keys are compared by a hash of 64 bits.
 Reference: PopReviveService#reviveRetry.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from mqstore.format import properties
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.pop import retry_topics
-from mqstore.pop.checkpoints import OpenOffsets
+from mqstore.pop.checkpoints import OpenOffsets, hash_of
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -71,7 +70,7 @@ def without_revived(
     if not late.any():
         return opened
     kept = np.ones(len(opened.queue), np.bool_)
-    look = _Look.of(source, snapshot, opened, late)
+    look = _RetryLook.of(source, snapshot, opened, late)
     for names, numbers in look.by_retry_topics().items():
         kept[look.copied(names, numbers)] = False
     columns = (opened.queue, opened.queue_offsets, opened.visible_ms, opened.pop_ms)
@@ -82,7 +81,7 @@ def without_revived(
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _RetryLook:
     """One look at the retry topics of a broker. The rows of queue i are edges[i]:edges[i + 1]."""
 
     source: BoundsSource
@@ -95,7 +94,7 @@ class _Look:
     @classmethod
     def of(
         cls, source: BoundsSource, snapshot: Snapshot, opened: OpenOffsets, late: Mask
-    ) -> "_Look":
+    ) -> "_RetryLook":
         edges = np.searchsorted(opened.queue, np.arange(len(opened.names) + 1))
         queues: defaultdict[str, dict[int, QueueBounds]] = defaultdict(dict)
         for queue in snapshot.queues:
@@ -186,9 +185,7 @@ def _hashes(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
     """Return the rows that have a UNIQ_KEY, and a hash of each."""
     found = pc.map_lookup(batch["properties"], pa.scalar(properties.UNIQ_KEY), "last")
     rows: Int64s = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-    keys = found.drop_null().to_pylist()
-    hashed = b"".join(hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys)
-    return rows, np.frombuffer(hashed, np.int64)
+    return rows, np.array([hash_of(key) for key in found.drop_null().to_pylist()], np.int64)
 
 
 def _ms(batch: pa.RecordBatch) -> Int64s:

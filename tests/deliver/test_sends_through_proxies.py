@@ -41,8 +41,10 @@ from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.live.send.sender import Sender
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
+from mqstore.read.selection import Selection
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.request.places import open_all
 from support.processes import until
 from support.writing import rows
 
@@ -297,16 +299,29 @@ def test_a_read_goes_on_by_the_other_proxy(front: Front, harm: str) -> None:
 
 
 def test_the_only_proxy_is_waited_for_while_it_is_started_again(front: Front) -> None:
+    """By a read under way, and by a stream, which goes on with what it had."""
     topic, bodies = front.make("Waited"), wanted(2_000)
     published(once(front, topic, 0), bodies)
     alone = front.settings(name_servers=front.addresses[1:], limits=QUICK, retry_timeout_ms=240_000)
-    with Client(alone) as client:
+    with (
+        Client(alone) as client,
+        closing(open_all(Selection(roots=(), subscribe=(topic,)), [alone])) as stores,
+        closing(*stores.tails()) as tail,
+    ):
         queues = bounds(client, [client.known_route(topic)])
+        ends = {(topic, queue.queue_id): (queue.low, queue.high) for queue in queues}
         parts = read(PullReader(client, slices(queues)), PullSettings(first_rows=20))
         found = full_rows([next(parts)])
+        assert dict(tail.look()) == ends
         front.kill(1)
+        assert dict(tail.look(at_once=True)) == ends
+        assert tail.away is not None
         front.start(1)
         found += full_rows(list(parts))
+        published(once(front, topic, 1), bodies[:QUEUES])
+        grown = sum(high for _, high in ends.values()) + QUEUES
+        until(lambda: sum(high for _, high in tail.look().values()) == grown)
+        assert tail.away is None
     assert Counter(row["body"] for row in found) == Counter(bodies)
 
 

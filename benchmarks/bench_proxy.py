@@ -6,17 +6,19 @@ A 5.5.0 broker serves a store that was laid out, in four queues, bodies of 1 KiB
 of 5.5.0 in cluster mode stands before it. Name server, broker and proxy are JVMs with default
 flags. Each side pulls all messages and decodes them to record batches, in one process. The
 number of a side is ``pullsInFlight``: pulls under way on the one connection to the broker, and
-connections to the proxy with one pull each.
+connections to the proxy with one pull each. ``processes`` are the CPU microseconds of a message,
+of one more read: who works for it.
 """
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 from benchmarks.bench_live import ADVISED, QUEUES, read_all, served
+from benchmarks.facts import cpu_by_kind
 from benchmarks.laid_out import Shape
 from benchmarks.peers import ROCKETMQ, PeerMissingError, proxy_of, rocketmq_servers, skip
 from benchmarks.rounds import Side, compare
@@ -52,27 +54,31 @@ def main(count: int) -> None:
 
 def measure(addresses: dict[str, str], rows: int, body_bytes: int, case: str) -> None:
     """Compare reads of both addresses by as many connections."""
-    sides: Sequence[Side] = [
-        Side(
-            f"{name}{connections}",
-            partial(
-                read_all,
-                ClusterSettings(name_servers=(address,), pulls_in_flight=connections),
-                rows,
-            ),
-            rows,
+    reads: dict[str, Callable[[], int]] = {
+        f"{name}{connections}": partial(
+            read_all, ClusterSettings(name_servers=(address,), pulls_in_flight=connections), rows
         )
         for connections in CONNECTIONS
         for name, address in addresses.items()
-    ]
+    }
     compare(
         "proxy",
         f"{body_bytes} B, broker {case}",
-        sides,
+        [Side(name, work, rows) for name, work in reads.items()],
+        found=lambda: {"processes": {name: _shares(work) for name, work in reads.items()}},
         bodyBytes=body_bytes,
         queues=QUEUES,
         broker=ROCKETMQ,
     )
+
+
+def _shares(work: Callable[[], int]) -> dict[str, float]:
+    """Return the CPU microseconds that each kind of process takes for a message of one read."""
+    before = cpu_by_kind()
+    count = work()
+    return {
+        kind: round((now - before[kind]) / count * 1e6, 2) for kind, now in cpu_by_kind().items()
+    }
 
 
 if __name__ == "__main__":

@@ -9,6 +9,13 @@ import pyarrow as pa
 
 from mqstore import __version__
 
+_SERVERS = {
+    b"kafka.Kafka": "broker",
+    b"org.apache.rocketmq.broker.BrokerStartup": "broker",
+    b"org.apache.rocketmq.proxy.ProxyStartup": "proxy",
+}
+"""What the servers among JVMs are, by the class that they run."""
+
 
 def facts() -> dict[str, str | int]:
     """Versions and hardware."""
@@ -36,11 +43,13 @@ def cpu_seconds() -> float:
 def cpu_by_kind() -> dict[str, float]:
     """Return the same by kind of process: ``driver`` (this one), ``jvm``, ``broker``, ``python``.
 
-    A process that ends meanwhile takes its seconds with it: compare where none does.
+    And ``proxy``, where one runs. A process that ends meanwhile takes its seconds with it: compare
+    where none does.
     """
     found = dict.fromkeys(("driver", "jvm", "broker", "python"), 0.0)
     for pid, seconds in _used().items():
-        found[_kind(pid)] += seconds
+        kind = _kind(pid)
+        found[kind] = found.get(kind, 0.0) + seconds
     return found
 
 
@@ -51,8 +60,9 @@ def _kind(pid: int) -> str:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return "python"
-    if b"kafka.Kafka" in command:
-        return "broker"
+    for main, kind in _SERVERS.items():
+        if main in command:
+            return kind
     return "jvm" if command[0].endswith(b"java") else "python"
 
 

@@ -14,6 +14,7 @@ from benchmarks.face_tables import column_table, face_table, face_targets, filte
 from benchmarks.headline import headline
 from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
 from benchmarks.log_tables import log_table, log_targets, objects_table, parts_table
+from benchmarks.proxy_tables import proxy_table, proxy_targets
 from benchmarks.rounds import cpu_ratio, ratio
 from benchmarks.trial_table import trial_table
 
@@ -62,6 +63,7 @@ def details(lines: Lines) -> str:
         ("Streams", _stream(lines)),
         ("Clusters: thousands of messages a second", _live(lines)),
         ("Clusters, sent: thousands of messages a second", _send(lines)),
+        ("Clusters through a proxy: thousands of messages a second", proxy_table(lines)),
         ("Clusters: requests", _asked(lines)),
         ("Settings: base = 1", _settings(lines)),
         ("Kernels on trial: CPU time of a step without one, all = 1", trial_table(lines)),
@@ -107,6 +109,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         + _other_targets(lines)
         + _live_targets(lines)
         + _send_targets(lines)
+        + proxy_targets(lines)
         + log_targets(lines)
         + face_targets(lines)
     )

@@ -11,6 +11,7 @@ import pytest
 from benchmarks import report
 from benchmarks.__main__ import PATHS, SIZES
 from benchmarks.headline import headline
+from benchmarks.proxy_tables import proxy_table, proxy_targets
 from benchmarks.rounds import Side, Timed, compare, ratio
 from broker.toolchain import Toolchain
 from support import soak
@@ -126,3 +127,37 @@ def test_targets_are_sorted_by_their_margin_and_one_miss_is_a_miss() -> None:
     assert [row[0] for row in reached] == ["plan", "memory"]
     assert [row[0] for row in missed] == ["write", "read, 1 and 4 queues"]
     assert missed[1][2] == "3.00 × and 1.90 ×"
+
+
+def test_reads_through_a_proxy_stand_beside_direct_ones_with_who_worked() -> None:
+    works = {"driver": 5.0, "broker": 4.0, "proxy": 0.0}
+    sides = {
+        f"{name}{count}": {
+            "rows": 100,
+            "rowsPerSecond": 50_000 * count,
+            "cpuMicroseconds": busy,
+            "seconds": [seconds],
+        }
+        for name, seconds, busy in (("direct", 1.0, 10.0), ("proxy", 2.5, 25.0))
+        for count in (1, 4, 8)
+    }
+    line = {
+        "case": "1024 B",
+        "load": [3, 4],
+        "sides": sides,
+        "processes": dict.fromkeys(sides, works),
+    }
+    rows = proxy_table({"proxy": [line]}).splitlines()[2:]
+
+    assert len(rows) == 3
+    assert rows[1].split(" | ")[1:5] == ["200", "200", "0.40", "5.0 + 4.0 + 0.0"]
+    assert proxy_targets({"proxy": [line]}) == [
+        (
+            "read through a proxy, 4 connections, 1024 B",
+            "≥ 0.5 × the direct read",
+            "0.40 ×",
+            "0.40 ×",
+            "3–4",
+        )
+    ]
+    assert proxy_table({}) == ""

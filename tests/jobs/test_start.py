@@ -108,7 +108,7 @@ def test_a_backlog_of_a_directory_imports_nothing_of_clusters_other_tables_or_py
     others = ("live.origin.cluster_origin", "tables.traces", "tables.verify", "copy.copy_store")
     databases = ("read.rocksdb_bounds", "read.log_directory", "files.points.folder")
     assert imported.isdisjoint(f"mqstore.{name}" for name in others + databases)
-    assert imported.isdisjoint(("pydantic", "pyarrow.dataset", "pyarrow.fs"))
+    assert imported.isdisjoint(("pydantic", "pyarrow.dataset", "pyarrow.fs", "ssl", "asyncio"))
 
 
 @soak.not_in_check

@@ -6,12 +6,15 @@ certificate needs it among its names; the check of names can be left out, that o
 Reference: org.apache.rocketmq.remoting.netty.TlsHelper#buildSslContext, TlsSystemConfig.
 """
 
-import ssl
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mqstore.errors import InvalidOptionError
 from mqstore.options.grammar import boolean
 from mqstore.options.option import any_text, option
+
+if TYPE_CHECKING:
+    import ssl
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,9 @@ class Tls:
     key_file: str | None = option("tlsKeyFile", any_text)
     verify_host_name: bool = option("tlsVerifyHostname", boolean, True)
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> "ssl.SSLContext":
         """Return the context for connections; raises InvalidOptionError for unusable files."""
+        import ssl  # noqa: PLC0415 - reads of directories parse these options too
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ValueError) as error:

@@ -32,6 +32,7 @@ class Tls:
     def context(self) -> "ssl.SSLContext":
         """Return the context for connections; raises InvalidOptionError for unusable files."""
         import ssl  # noqa: PLC0415 - reads of directories parse these options too
+
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ValueError) as error:

@@ -182,7 +182,7 @@ StoreFlavour = Literal[
     "ROCKSDB_CONSUME_QUEUE",
     "TOO_LARGE",
 ]
-TopicFlavour = Literal["BATCH_QUEUE", "COMPACTION", "NO_READ_PERMISSION", "STATIC"]
+TopicFlavour = Literal["BATCH_QUEUE", "COMPACTION", "LIGHT_QUEUE", "NO_READ_PERMISSION", "STATIC"]
 
 
 class UnsupportedStoreError(StoreError):

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.broker
 
 WITH_TIMERS = {"timerWheelEnable": "true"}
 QUEUES = 4
+SHORT_MS = 15_000
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ def send(client: Remote, topic: str, count: int) -> set[str]:
     return set(keys)
 
 
-def wait(is_so: Callable[[], bool], seconds: float = 60) -> None:
+def wait(is_so: Callable[[], object], seconds: float = 60) -> None:
     """Look all the time until something is so."""
     pause, end = threading.Event(), time.monotonic() + seconds
     while not is_so():
@@ -225,22 +226,71 @@ def test_a_group_in_order_has_the_holes_of_its_batches(cluster: Cluster, tmp_pat
 def test_a_restart_after_a_kill_delivers_what_is_redelivered_and_due(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    root, killed = tmp_path / "broker" / "store", tmp_path / "killed"
+    """From its queues what was ready and is `redelivered`, from the retry topic what was due."""
+    root, killed, retry = tmp_path / "broker" / "store", tmp_path / "killed", "%RETRY%GroupD_PopD"
     root.mkdir(parents=True)
     with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
-        send(client, "PopD", 40)
+        every = send(client, "PopD", 40)
         popped = pops(client, 15, "PopD", "GroupD", most=5, invisible=600_000)
         acknowledge(client, root, "GroupD", popped[::2])
+        short = pops(client, 4, "PopD", "GroupD", most=4, invisible=SHORT_MS)
+        late = {message.uniq_key for message in short}
+        # Else the kill might leave the checkpoint in the log alone, without its unit.
+        wait(lambda: late <= ids(str(root), "GroupD", "INFLIGHT", "DUE") or held(str(root), retry))
         broker.kill()
+    over = max(message.visible_ms for message in short)
+    wait(lambda: time.time() * 1000 > over)
     shutil.copytree(root, killed)
-    found = totals(str(killed), "GroupD")
-    expected = int(found["ready"] + found["redelivered"])
+    rows = table(str(killed), "backlog", groups="GroupD", includeSystemTopics="true")
+    inflight, due = (sum(row[name] for row in rows) for name in ("inflight", "due"))
+    of_topic, of_retry = (
+        sum(row["ready"] + row["redelivered"] for row in rows if row["topic"] == topic)
+        for topic in ("PopD", retry)
+    )
+    # Where this machine took longer than SHORT_MS, the broker had copied some of them already.
+    assert (inflight, due + of_retry) == (len(popped) - len(popped[::2]), len(late))
     with cluster.broker(root, WITH_TIMERS) as broker, Remote(broker.address) as client:
+        expected = of_topic + of_retry + due
         again = pops(client, expected, "PopD", "GroupD", invisible=600_000)
         again += client.pop("PopD", "GroupD", 32, 600_000)
         broker.stop()
-    assert found["inflight"] == len(popped) - len(popped[::2])
-    assert len(again) == expected
-    assert ids(str(killed), "GroupD") | {m.uniq_key for m in popped[::2]} == {
-        m.uniq_key for m in again
-    }
+    given = Counter(message.topic for message in again)
+    assert given["PopD"] == of_topic
+    assert given[retry] in {of_retry + due, 2 * of_retry + due}  # The last copies are made again.
+    fresh = {message.uniq_key for message in again if message.topic == "PopD"}
+    assert fresh >= every - {message.uniq_key for message in [*popped, *short]}
+    assert {message.uniq_key for message in again if message.topic == retry} == late
+    acknowledged = {message.uniq_key for message in popped[::2]}
+    assert ids(str(killed), "GroupD") == every - acknowledged
+
+
+def test_acknowledgements_of_many_at_once_and_timers_that_roll_are_read(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A timer that waits longer than the wheel turns is stored again: twice the same checkpoint."""
+    root, killed = tmp_path / "broker" / "store", tmp_path / "killed"
+    root.mkdir(parents=True)
+    live = f"rocketmq://{cluster.name_server}"
+    settings = WITH_TIMERS | {"timerRollWindowSlot": "4", "enableRetryTopicV2": "true"}
+    with cluster.broker(root, settings) as broker, Remote(broker.address) as client:
+        every = send(client, "PopE", 40)
+        popped = pops(client, 40, "PopE", "GroupE", most=20, invisible=600_000)
+        done = popped[::3]
+        client.ack_all("GroupE", done, "broker-a")
+        left = every - {message.uniq_key for message in done}
+        wait(lambda: ids(str(root), "GroupE") == left)
+
+        def has_rolled() -> bool:
+            timers = client.held("rmq_sys_wheel_timer")
+            assert "bAck" in {timer.tags for timer in timers}
+            rolls = [timer.properties_map.get("TIMER_ROLL_TIMES") for timer in timers]
+            return any(rolls) and len(timers) > len({t.properties_map["UNIQ_KEY"] for t in timers})
+
+        wait(has_rolled)
+        of_live = ids(live, "GroupE", "INFLIGHT")
+        broker.copy_store(root, killed)
+        broker.stop()
+    assert of_live == left
+    for place in (killed, root):
+        assert ids(str(place), "GroupE", "INFLIGHT") == left
+        assert totals(str(place), "GroupE")["inflight"] == len(left)

@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from broker.pop.player import LONG_MS, SHORT_MS, Player, now_ms
 from broker.pop.remote import Remote, retry_topic
 from broker.toolchain import Toolchain
 from mqstore.pop import look
-from support import goldens, planned, soak
+from support import goldens, oracle, planned, soak
 from support.processes import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
@@ -106,9 +107,7 @@ class Life:
         )
         until(lambda: now_ms() > latest)
         revived = {
-            retry_topic(p.ledger.group, p.ledger.topic, is_v2=self.service == RETRY_V2): len(
-                [h for h in p.ledger.handles() if h.visible_ms <= latest]
-            )
+            self.retry_topic(p): len([h for h in p.ledger.handles() if h.visible_ms <= latest])
             for p in self.players
             if not p.ledger.is_fifo
         }
@@ -131,9 +130,11 @@ class Life:
         """How many messages of a retry topic were popped, so that its copies are older."""
         return len({h.place for p in self.players for h in p.ledger.deliveries if h.topic == topic})
 
-    def look(self, path: str | Path, state: str, *, is_quiet: bool) -> None:
-        """Compare what mqlog says of a store, or a cluster, with what consumers know."""
-        is_live = str(path).startswith("rocketmq:")
+    def look(
+        self, path: str | Path, state: str, *, is_quiet: bool, remote: Remote | None = None
+    ) -> None:
+        """Compare what mqlog says of a store, or of the cluster of ``remote``, with the ledgers."""
+        is_live = remote is not None
         for player in self.players:
             ledger = player.ledger
             if is_live and (self.service == KV or ledger.is_fifo or self.hides_timers):
@@ -142,8 +143,8 @@ class Life:
                 continue  # Pops in order leave nothing but a file, written every five seconds.
             if not ledger.deliveries:
                 continue  # No broker knows the group.
-            expected = ledger.unacknowledged
             found = ids_of(path, ledger.group)
+            expected = ledger.expected(self.copies_of(path, player, remote))
             if self.service == MERGE and not is_live:
                 # Pops are in memory alone before the file of offsets has their queue.
                 queues = queues_with_offsets(Path(path), ledger.topic, ledger.group)
@@ -157,6 +158,22 @@ class Life:
                 assert found - expected == set(), f"{where}: too many"
             else:
                 assert found - expected <= ledger.acked_ms.keys(), f"{where}: never acknowledged"
+
+    def retry_topic(self, player: Player) -> str:
+        ledger = player.ledger
+        return retry_topic(ledger.group, ledger.topic, is_v2=self.service == RETRY_V2)
+
+    def copies_of(
+        self, path: str | Path, player: Player, remote: Remote | None
+    ) -> dict[Place, str]:
+        """What the retry topic of a group holds, by the log of a store or by the broker."""
+        topic = self.retry_topic(player)
+        if remote is not None:
+            found = remote.held(topic)
+        else:
+            log = (file.read_bytes() for file in sorted((Path(path) / "commitlog").iterdir()))
+            found = [m for data in log for _, m in oracle.walk(data) if m.topic == topic]
+        return {(topic, m.queue_id, m.queue_offset): m.properties_map["UNIQ_KEY"] for m in found}
 
     @property
     def hides_timers(self) -> bool:
@@ -219,10 +236,10 @@ def test_unacknowledged_are_the_ids_that_no_consumer_acknowledged(
     with pop_cluster.broker(root, life.settings()) as broker, Remote(broker.address) as remote:
         life.play(remote, rng.randrange(3, 8))
         life.look(life.copied(broker), "running", is_quiet=False)
-        life.look(address, "live", is_quiet=False)
+        life.look(address, "live", is_quiet=False, remote=remote)
         life.settled(remote)
         life.look(root, "revived", is_quiet=True)
-        life.look(address, "live and revived", is_quiet=True)
+        life.look(address, "live and revived", is_quiet=True, remote=remote)
         if life.hides_timers:
             planned.rows(address, table="backlog")
             assert "has no topic rmq_sys_wheel_timer for clients" in caplog.text
@@ -259,8 +276,18 @@ def check_redelivered(life: Life, killed: Path, remote: Remote) -> None:
             if row["topic"] == ledger.topic
         }
         assert expected
-        given: dict[int, set[Place]] = {queue_id: set() for queue_id in expected}
-        for handle in player.drain(remote, LONG_MS):
-            if handle.topic == ledger.topic:
-                given[handle.queue_id].add(handle.place)
-        assert {queue_id: len(of) for queue_id, of in given.items()} == expected, ledger.group
+        given = popped_of(player, remote, sum(expected.values()))
+        assert {queue_id: given[queue_id] for queue_id in expected} == expected, ledger.group
+
+
+def popped_of(player: Player, remote: Remote, count: int) -> Counter[int]:
+    """How many places of each queue of the topic are popped, when ``count`` are or more."""
+    places: set[Place] = set()
+
+    def are_there() -> bool:
+        found = player.drain(remote, LONG_MS)
+        places.update(h.place for h in found if h.topic == player.ledger.topic)
+        return len(places) >= count
+
+    until(are_there)
+    return Counter(queue_id for _, queue_id, _ in places)

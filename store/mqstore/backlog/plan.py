@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from mqstore.backlog.items import BacklogItem, broker_filter
+from mqstore.backlog.light import left_out_of_cluster
 from mqstore.backlog.request import (
     ANY_TOPIC,
     BacklogRequest,
@@ -172,7 +173,7 @@ class _Broker:
     hidden_groups: Mapping[str, StoreError]
     """Groups whose subscriptions this user may not see, and the refusals."""
     hidden_topics: Mapping[str, StoreError]
-    """Topics that this user may not see, or whose messages he may not read, and the refusals."""
+    """Topics that are not shown, as this user may not, or no cluster does, and the refusals."""
     online: Mapping[str, ConnectedGroup] | None
     pops: PopState
 
@@ -200,7 +201,9 @@ class _Broker:
         wanted = {topic for topic, group in (*committed, *pops.modes) if chosen(group)}
         wanted |= {topic for given in request.subscriptions.values() for topic in given}
         unread = unreadable(source, [q for q in snapshot.queues if q.topic in wanted])
-        refused = {**dict(snapshot.refused), **unread}
+        is_live = facts.order_info is None
+        light = left_out_of_cluster(wanted, bounds) if is_live else {}
+        refused = {**dict(snapshot.refused), **unread, **light}
         seen = topics, committed, filters, dict(bounds)
         return cls(config, snapshot, *seen, hidden, refused, online, pops)
 

@@ -3,8 +3,12 @@
 A message is acknowledged when no delivery of it is open and it was delivered. A delivery is open
 from its pop until it is acknowledged, or replaced: by a change of its time, by the pop of the copy
 that the broker made when its time was over, in a FIFO group by the next pop of the same place.
+
+A broker may copy a message twice: one that was killed does so with all that it had copied since it
+wrote its offsets. So what its retry topic holds and nobody popped waits too, acknowledged or not.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.pop.remote import Handle
@@ -64,6 +68,11 @@ class Ledger:
     def unacknowledged(self) -> set[str]:
         """The messages that were never delivered, or of which a delivery is open."""
         return self.never_popped | {key for key, held in self.open.items() if held}
+
+    def expected(self, copies: Mapping[Place, str]) -> set[str]:
+        """Return the messages that wait, where ``copies`` are what the retry topic holds."""
+        waiting = {key for place, key in copies.items() if place not in self.popped_places}
+        return self.unacknowledged | waiting
 
     def handles(self) -> list[Handle]:
         """Return the deliveries that are open."""

@@ -105,7 +105,7 @@ class Player:
         return found
 
     def finish(self, remote: Remote) -> None:
-        """Acknowledge all that is open, also what comes again."""
+        """Acknowledge all that is open, also what comes again, once or twice."""
 
         def is_done() -> bool:
             for handle in self.drain(remote):

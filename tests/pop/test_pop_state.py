@@ -1,5 +1,6 @@
 """The state of POP groups: a model that pops, acknowledges and revives, against the function."""
 
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -250,6 +251,23 @@ def test_more_open_messages_than_memory_is_for_are_refused(
         broker.pop(5, 100)
     with pytest.raises(InvalidOptionError, match="name fewer groups"):
         broker.state()
+
+
+def test_more_names_than_memory_is_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints without a message, each of another group, take memory too."""
+    monkeypatch.setattr(checkpoints, "MAX_OPEN", 1_000)
+    names = [f"G{number}" for number in range(200)]
+    log = CheckpointLog(BROKER)
+    found = [Checkpoint(PopKey(TOPIC, name, 0, 0, 1, BROKER), 100, ()) for name in names]
+    with pytest.raises(InvalidOptionError, match="name fewer groups"):
+        deque(map(log.add, found))
+    log = CheckpointLog(BROKER)
+    with pytest.raises(InvalidOptionError, match="name fewer groups"):
+        deque(log.add_pair(TOPIC, name) for name in names)
+    log = CheckpointLog(BROKER)
+    log.add_pair("../x", GROUP)
+    log.add_pair(TOPIC, "a/b")
+    assert not log.pairs
 
 
 def test_a_message_of_a_checkpoint_takes_few_bytes() -> None:

@@ -1,6 +1,7 @@
 """Checkpoints and acknowledgements of one broker in columns, and what they leave open.
 
-A message of a checkpoint takes 48 bytes, an acknowledgement 16, a finished checkpoint 8.
+A message of a checkpoint takes 48 bytes, an acknowledgement 16, a finished checkpoint 8; names of
+queues, topics and groups are kept once.
 """
 
 import hashlib
@@ -11,11 +12,14 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import InvalidOptionError
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicGroup
+from mqstore.format.names import is_topic
 from mqstore.format.pop import Acks, Checkpoint, PopKey
 
 MAX_OPEN: Final = 10_000_000
 """How many messages of checkpoints, acknowledgements and finished checkpoints are kept."""
+_NAME_ROWS: Final = 8
+"""A name takes the memory of so many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,19 @@ class CheckpointLog:
         self._broker = broker
         self._groups = groups
         self._queues: dict[tuple[str, str, int], int] = {}
+        self.pairs: set[TopicGroup] = set()
+        """The (topic, group) that any checkpoint names, also those that are not kept."""
         # A row for each message of each checkpoint.
         self._columns = {name: array("q") for name in ("cell", "key", "queue", "place")}
         self._times = {name: array("q") for name in ("pop", "visible")}
         self._acks = array("q"), array("q")
         self._done = array("q")
+
+    def add_pair(self, topic: str, group: str) -> None:
+        """Note that a group pops a topic. Raises InvalidOptionError where there are too many."""
+        if is_topic(topic) and is_topic(group):
+            self.pairs.add((topic, group))
+            self._check_room()
 
     def add(self, found: Checkpoint) -> None:
         """Note a checkpoint. Raises InvalidOptionError where there are too many."""
@@ -127,7 +139,8 @@ class CheckpointLog:
         return hash_of(*found.key[:-1], found.key.broker or self._broker, found.invisible_ms)
 
     def _check_room(self) -> None:
-        if len(self._columns["key"]) + len(self._acks[0]) + len(self._done) > MAX_OPEN:
+        rows = len(self._columns["key"]) + len(self._acks[0]) + len(self._done)
+        if rows + _NAME_ROWS * (len(self._queues) + len(self.pairs)) > MAX_OPEN:
             expected = f"broker {self._broker} has more than {MAX_OPEN:,} popped messages open"
             raise InvalidOptionError("groups", self._groups or "", f"{expected}: name fewer groups")
 

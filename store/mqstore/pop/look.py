@@ -62,7 +62,6 @@ class _PopLook:
     snapshot: Snapshot
     groups: _GroupTest
     log: CheckpointLog
-    named: set[TopicGroup]
 
     def read(self, committed: GroupOffsets) -> None:
         """Collect checkpoints and acknowledgements."""
@@ -138,7 +137,7 @@ class _PopLook:
         for pair in pairs.to_pylist():
             topic, _, group = pair.partition("@")
             if self.groups(group):
-                self.named.add((topic, group))
+                self.log.add_pair(topic, group)
 
     def _note(self, batch: pa.RecordBatch, *, is_done: bool = False) -> None:
         add = self.log.add_done if is_done else self.log.add
@@ -147,7 +146,7 @@ class _PopLook:
             if tag == CHECKPOINT_TAG:
                 found = checkpoint_of(value)
                 if found is not None and self.groups(found.key.group):
-                    self.named.add((found.key.topic, found.key.group))
+                    self.log.add_pair(found.key.topic, found.key.group)
                     add(found)
             else:
                 acks = acks_of(value)
@@ -224,14 +223,14 @@ def pop_state(
     config = source.config
     # In a store, groups that have acknowledged everything have no entry.
     with_kv = facts.kv is None or facts.order_info is not None
-    look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option), set())
+    look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option))
     look.read(committed)
     opened = look.log.open_offsets()
     opened = without_revived(source, snapshot, opened, as_of_ms=snapshot.taken_ms)
     return PopState(
         PopSources(
             opened=opened,
-            named=frozenset(look.named),
+            named=frozenset(look.log.pairs),
             committed=_chosen(committed, groups),
             pulled=_chosen(config.pull_offsets(), groups) if with_kv else {},
             order_info=_chosen(facts.order_info or {}, groups),

@@ -14,7 +14,7 @@ from mqstore.errors import UnsupportedTopicError, shown
 from mqstore.format.names import LMQ_PREFIX
 
 _LOG = logging.getLogger(__name__)
-_REASON = "a cluster does not list light queues, as lite topics have; the broker's store has them"
+_LISTS_NONE = "no cluster lists light queues, as lite topics have; the broker's store has them"
 
 
 def left_out_of_cluster(
@@ -22,7 +22,7 @@ def left_out_of_cluster(
 ) -> dict[str, UnsupportedTopicError]:
     """Return those of ``topics`` that are light queues of unknown bounds, with a warning."""
     found = {
-        topic: UnsupportedTopicError(f"topic {shown(topic)}", "LIGHT_QUEUE", _REASON)
+        topic: UnsupportedTopicError(f"topic {shown(topic)}", "LIGHT_QUEUE", _LISTS_NONE)
         for topic in sorted(topics)
         if topic.startswith(LMQ_PREFIX) and topic not in held
     }

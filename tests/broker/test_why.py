@@ -113,7 +113,10 @@ def test_faults_of_real_groups_have_their_verdicts_and_a_group_that_works_has_no
     assert json.loads(mix["numbers"]) == {"members": 2, "expressions": 2}
     assert " take TagA; " in mix["evidence"]
     assert " take TagA || TagB:" in mix["evidence"]
-    assert "no member was given the queue, and none of 1 holds its lock" in order[0]["evidence"]
+    assert (
+        "no member was given the queue, and none of its members (1) holds the lock"
+        in order[0]["evidence"]
+    )
     # Of the store that the broker left, what needs its consumers is not known.
     kept = [(row["group"], row["verdict"], row["numbers"]) for row in table(str(root), "verdicts")]
     assert kept == [(row["group"], row["verdict"], row["numbers"]) for row in ahead]

@@ -30,7 +30,7 @@ def test_the_notebook_is_kept_with_its_outputs_and_nothing_of_a_machine() -> Non
 
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert {one.output_type for one in outputs} == {"execute_result", "display_data"}
-    assert sum("image/png" in one.data for one in outputs) == 1
+    assert sum("image/png" in one.data for one in outputs) == 2
     assert not any(str(Path.home()) in str(one) or "/tmp" in str(one) for one in outputs)
     assert all(cell.metadata == {} for cell in cells)
 

@@ -1,5 +1,6 @@
 """Traces against RocketMQ's own decoder, mqadmin, and clients that measured themselves."""
 
+import time
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import mqlog
 from mqstore.errors import UnknownTopicError
+from mqstore.format import trace_entries
 from mqstore.format.names import TRACE_TOPIC
 from mqstore.tables import traces
 from support import goldens, parts, traced
@@ -206,3 +208,29 @@ def test_hostile_texts_are_rows_with_a_reason_beside_the_good_ones(store: MakeSt
     assert found[1]["raw"] == b"\xff\xfe"
     assert "field 1 is 9467280000000000: not from 0 to 253402300799999" in found[3]["problem"]
     assert found[4]["fields"] == 501
+
+
+@pytest.mark.parametrize(
+    ("body", "rows", "problem"),
+    [
+        (b"Pub\x01" + b"x" * (10 << 20) + b"\x02", 1, "field 1 has 10,485,760 bytes"),
+        (b"SubBefore\x011\x01" + b"x" * (10 << 20) + b"\x01g\x01q\x01I\x010\x01k\x02", 1, "bytes"),
+        (b"Recall" + b"\x01" * 1_000_000 + b"\x02", 1, None),
+        (b"\x02" * 1_000_000, 0, None),
+        (b"x\x02" * 1_000_000, 100_001, "more than 100,000 entries"),
+        (b"SubBefore\x01\xff\x01r\x01g\x01q\x01I\x010\x01k\x02", 1, "field 1 is not UTF-8"),
+    ],
+    ids=["field", "known field", "separators", "ends", "entries", "no text"],
+)
+def test_texts_made_to_harm_are_read_in_little_time_an_entry_of_a_few_kib_at_a_time(
+    body: bytes, rows: int, problem: str | None
+) -> None:
+    begin = time.process_time()
+    found, held = 0, 0
+    last: str | None = None
+    for entry in trace_entries.parse(body):
+        found, held, last = found + 1, max(held, entry.size), entry.problem
+    assert found == rows
+    assert problem is None or (last is not None and problem in last)
+    assert held <= trace_entries.RAW_BYTES + 200
+    assert time.process_time() - begin < 20

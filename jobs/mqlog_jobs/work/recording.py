@@ -78,8 +78,8 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
 def sample(named: Named, asked: BacklogQuery, last_ms: int) -> tuple[pa.Table, int]:
     """Return the rows of a sample, and when it was taken: later than ``last_ms`` (epoch ms)."""
     with named.opened(asked.topic, groups=asked.request.named) as stores:
-        items, _ = asked.look(stores, reads_halves=False)
-        held = stores.held_of(lambda _: True)
+        held = asked.snapshots(stores)
+        items, _ = asked.look(stores, reads_halves=False, snapshots=held)
         logs = log_looks(log_states(list(zip(stores.sources, held, strict=True))))
     as_of_ms = max(time.time_ns() // 1_000_000, last_ms + 1)
     return _rows(items, logs, as_of_ms), as_of_ms

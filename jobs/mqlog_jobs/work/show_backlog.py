@@ -28,6 +28,7 @@ from mqstore.errors import InvalidOptionError, shown
 from mqstore.options.grammar import Sql92
 from mqstore.read.message_query import check_known, snapshots_of
 from mqstore.read.selection import OpenStores
+from mqstore.read.source import Snapshot
 from mqstore.read.sql.filter import parse_sql
 from mqstore.tables.asides import Aside, asides, pending_halves
 from mqstore.tables.catalog import CATALOG
@@ -60,15 +61,24 @@ class BacklogQuery:
         request = BacklogRequest(groups=groups, subscriptions=subscriptions, by_tag=by_tag)
         return cls(request, topic, system)
 
+    def snapshots(self, stores: OpenStores) -> tuple[Snapshot, ...]:
+        """Look at all that the stores hold, and at the consumers of the groups."""
+        return snapshots_of(stores, held=True, groups=group_test(self.request.groups))
+
     def look(
-        self, stores: OpenStores, *, reads_halves: bool
+        self,
+        stores: OpenStores,
+        *,
+        reads_halves: bool,
+        snapshots: tuple[Snapshot, ...] | None = None,
     ) -> tuple[list[BacklogItem], dict[str, Aside]]:
         """Return the queues to measure, by group, broker, topic, queue, and what waits beside.
 
         ``reads_halves``: half messages are read to count them. What waits beside the backlog is of
-        all topics of a group, so there is none of one topic.
+        all topics of a group, so there is none of one topic. ``snapshots`` are those of a look that
+        was taken already.
         """
-        found = snapshots_of(stores, held=True, groups=group_test(self.request.groups))
+        found = self.snapshots(stores) if snapshots is None else snapshots
         items = plan_all(stores.sources, found, self.request)
         if self.request.groups is None and not self.system:
             items = [item for item in items if not is_system_group(item.group)]

@@ -34,7 +34,7 @@ def ahead(group: GroupFacts) -> Iterator[Verdict]:
             beyond = queue.consumer_offset - queue.broker_offset
             evidence = (
                 f"the group's offset {queue.consumer_offset:,} is {beyond:,} beyond the queue's "
-                f"end {queue.broker_offset:,}: the next {beyond:,} messages would be passed over"
+                f"end {queue.broker_offset:,}: the group will skip the next {beyond:,} messages"
             )
             numbers = {
                 "consumerOffset": queue.consumer_offset,
@@ -100,7 +100,8 @@ def inconsistent_subscription(group: GroupFacts) -> Iterator[Verdict]:
             for expression, ids in sorted(clients.items())[:3]
         )
         evidence = (
-            f"of {len(members)} members {told}: which messages come depends on who has a queue"
+            f"of {len(members)} members {told}: what is consumed of a queue depends on the "
+            "member that has it"
         )
         numbers = {"members": len(members), "expressions": len(clients)}
         command = f"mqlog subscriptions PLACE -g {word(group.group)}"
@@ -135,8 +136,9 @@ def paused_by_order(group: GroupFacts) -> Iterator[Verdict]:
             f"{names_of(given)} was given the queue" if given else "no member was given the queue"
         )
         evidence = (
-            f"the group consumes in order, {whose}, and none of {len(members)} holds its lock; "
-            f"{queue.lag:,} messages wait, the first for {span(waits_ms)}"
+            f"the group consumes in order, {whose}, and none of its members "
+            f"({len(members)}) holds the lock; {queue.lag:,} messages wait, the first for "
+            f"{span(waits_ms)}"
         )
         numbers = {"members": len(members), "locked": 0, "lag": queue.lag, "waitsMs": waits_ms}
         command = f"mqlog groups PLACE -g {word(group.group)}"
@@ -151,8 +153,8 @@ def filter_only(group: GroupFacts) -> Iterator[Verdict]:
         if not is_all or topic.longest_wait_ms < WAITING_MS or any(q.matching for q in queues):
             continue
         evidence = (
-            f"{topic.lag:,} messages lie behind the offset, and none passes the expression "
-            f"{shown(str(queues[0].filter))}"
+            f"{topic.lag:,} messages follow the group's offset, and none of them matches its "
+            f"expression {shown(str(queues[0].filter))}"
         )
         numbers = {"lag": topic.lag, "lagMatching": 0, "waitsMs": topic.longest_wait_ms}
         yield Verdict(
@@ -193,8 +195,8 @@ def _stands(queue: QueueFacts, others: Sequence[QueueFacts]) -> tuple[str, dict[
     if not of_others:
         return None
     evidence = (
-        f"the offset stands at {queue.start:,} for {span(queue.before.ms_ago)}, with "
-        f"{queue.lag:,} messages behind it, while {of_others:,} messages of other queues were "
+        f"the offset has been {queue.start:,} for {span(queue.before.ms_ago)}, and "
+        f"{queue.lag:,} messages wait, while {of_others:,} messages of other queues were "
         "consumed"
     )
     return evidence, {"consumed": 0, "consumedOfOthers": of_others}
@@ -209,7 +211,7 @@ def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
             received = queue.received or 0
             of_all = sum(one.received or 0 for one in topic.queues)
             evidence = (
-                f"it received {received:,} of the {of_all:,} messages of the last "
+                f"the queue received {received:,} of the {of_all:,} messages of the last "
                 f"{span(RECENT_MS)}, as one of {len(topic.queues)} queues, and {queue.lag:,} of "
                 f"the {topic.lag:,} waiting ones are in it"
             )
@@ -283,7 +285,7 @@ def expiring(group: GroupFacts) -> Iterator[Verdict]:
 
 def _lost(queue: QueueFacts) -> tuple[str, dict[str, int]]:
     evidence = (
-        f"{queue.expired:,} messages from {queue.consumer_offset or 0:,} on were deleted "
+        f"{queue.expired:,} messages from offset {queue.consumer_offset or 0:,} on were deleted "
         f"before they were consumed; {queue.lag:,} more wait"
     )
     return evidence, {"expired": queue.expired, "minOffset": queue.min_offset, "lag": queue.lag}
@@ -298,9 +300,9 @@ def _soon_lost(topic: TopicFacts, queue: QueueFacts) -> tuple[str, dict[str, int
         return None
     why = "the disk will be full" if loss.by == LOST_BY_DISK else "its file will have expired"
     evidence = (
-        f"the broker will delete the message at {queue.start:,} about {moment(loss.at_ms)}, in "
-        f"{span(left_ms)}, as {why}; {queue.lag:,} messages wait, the first for "
-        f"{span(topic.waits_ms(queue))}"
+        f"the broker will delete the message at offset {queue.start:,} about "
+        f"{moment(loss.at_ms)}, in {span(left_ms)}, as {why}; {queue.lag:,} messages wait, the "
+        f"first for {span(topic.waits_ms(queue))}"
     )
     numbers = {"etaLossMs": loss.at_ms, "etaLossEarliestMs": loss.earliest_ms, "leftMs": left_ms}
     return evidence, numbers | {"lag": queue.lag}
@@ -324,7 +326,7 @@ def dead_letters(group: GroupFacts) -> Iterator[Verdict]:
     """DEAD_LETTERS: messages that the group has given up."""
     if group.dead_letters:
         since = group.newest_dead_ms
-        newest = "" if since is None else f", the last one since {moment(since)}"
+        newest = "" if since is None else f", the newest of {moment(since)}"
         evidence = f"{group.dead_letters:,} messages are in the dead-letter topic{newest}"
         numbers = {"deadLetters": group.dead_letters}
         command = f"mqlog retries PLACE -g {word(group.group)} --dead"

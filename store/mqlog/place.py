@@ -117,10 +117,12 @@ class Place:
     def tables(self) -> list[str]:
         """Return the names of the tables that the place has, in the order of the guide.
 
-        A cluster lacks those that are made of files.
+        A cluster lacks those that are made of files. ``audit``, which needs another place too, is
+        not among them.
         """
         live = bool(self._options(None, MESSAGES, {}).places.clusters)
-        return [name for name, table in CATALOG.items() if not (live and table.of_files)]
+        own = {name: table for name, table in CATALOG.items() if not table.needs}
+        return [name for name, table in own.items() if not (live and table.of_files)]
 
     def follow(
         self,

@@ -329,6 +329,26 @@ def named(**properties: str) -> Message:
     return replace(message(5), properties=join_properties(properties))
 
 
+def sized(number: int, size: int, value: int) -> Message:
+    """A message of one queue with so many bytes of body, and of a property."""
+    made = message(6, mine="v" * value)
+    return replace(made, body=bytes((number * 7 + i) % 251 for i in range(size)))
+
+
+@kernels.needs_compiled()
+@pytest.mark.parametrize("names", [1, 5, 9])
+def test_messages_that_are_hashed_side_by_side_have_the_digests_of_each_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: int
+) -> None:
+    """Of all sizes alike and of mixed ones; every ``names`` messages have another property."""
+    sizes = [size for size in (0, 1, 3, 4, 7, 8, 31, 32, 33, 70, 1024) for _ in range(8)]
+    sizes += [(number * 37) % 150 for number in range(41)]
+    sent = [sized(n, size, size % 41 + 1) for n, size in enumerate(sizes)]
+    sent = [with_property(m, **{f"n{n // names % 2}": "x"}) for n, m in enumerate(sent)]
+    root = lay_out(tmp_path / "store", sent, LARGE).root
+    assert compare_kinds(root, monkeypatch, frozenset()) == 2 * len(sent)
+
+
 RARE = {
     "names that come twice": replace(message(1), properties=b"a\x01x\x02a\x01y\x02b\x01z"),
     "letters": named(TAGS="\u00e9\u4e2d\U0001f600", KEYS="\u07ff\uffff\u0800"),

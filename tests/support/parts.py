@@ -35,6 +35,8 @@ def rows(table: str, parts: Sequence[Part]) -> list[dict[str, Any]]:
 def planned(root: Path, table: str, **options: str) -> list[TableWork]:
     """The work of reading all columns of a table of one store, as the connector plans it."""
     texts = {"table": table, **{name.lower(): text for name, text in options.items()}}
+    if CATALOG[table].needs:
+        texts.setdefault(CATALOG[table].needs.lower(), str(root))
     parsed = read_options((str(root),), texts)
     with closing(open_stores(parsed)) as stores:
         return plan_table(parsed, stores, CATALOG[table].schema.names)

@@ -187,7 +187,8 @@ def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple
             own = {"subscribe": json.dumps([topic]), "columns": "full"}
             yield _free(topic, taken), _scan(named, MESSAGES, {**texts, **own})
         for table in CATALOG:
-            if not (named.is_live and CATALOG[table].of_files):
+            needs = CATALOG[table].needs
+            if not (named.is_live and CATALOG[table].of_files) and (not needs or needs in texts):
                 yield _free(table, taken), _scan(named, table, texts)
 
 

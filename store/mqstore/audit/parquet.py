@@ -7,7 +7,7 @@ batch is checked before it is digested: types, nulls, texts, and numbers that no
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -80,11 +80,11 @@ class TableSide:
                 names |= set(batch.column(BROKER).unique().to_pylist())
         return cls(root, files, tuple(sorted(names)), wanted)
 
-    def renamed(self, name: str) -> "TableSide":
+    def renamed(self, name: str) -> Self:
         """Return it with that name for its only broker."""
         return replace(self, names=(name,), aliases=dict.fromkeys(self.names, name))
 
-    def of_queues(self, queues: frozenset[PlacedQueue]) -> "TableSide":
+    def of_queues(self, queues: frozenset[PlacedQueue]) -> Self:
         """Return it with these queues alone."""
         return replace(self, queues=queues)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from mqstore.audit.digests import AuditDigests, Bucket, digests_of
 from mqstore.audit.found import MessagePlace
@@ -31,10 +31,10 @@ class Side(Protocol):
     def described_at_a_time(self) -> int:
         """Of how many differences ``rows_at`` is asked at once."""
 
-    def renamed(self, name: str) -> "Side":
+    def renamed(self, name: str) -> Self:
         """Return it with that name for its only broker."""
 
-    def of_queues(self, queues: frozenset[PlacedQueue]) -> "Side":
+    def of_queues(self, queues: frozenset[PlacedQueue]) -> Self:
         """Return it with these queues alone."""
 
     def digests(self, rule: AuditRule) -> AuditDigests:
@@ -49,18 +49,24 @@ class Side(Protocol):
         """Yield the messages at places; what has expired meanwhile is not among them."""
 
 
+OneSide = TypeVar("OneSide", bound=Side)
+OtherSide = TypeVar("OtherSide", bound=Side)
+
+
 @dataclass(frozen=True, slots=True)
 class AuditedBroker:
-    """One broker of a side, open to be read, and what its queues held when the audit began."""
+    """One broker of a side, and what its queues held when the audit began. Pickles."""
 
     name: str
-    source: BoundsSource
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSide:
-    """One side of an audit. Brokers have the names by which they are found on the other side."""
+    """One side of an audit. Brokers have the names by which they are found on the other side.
+
+    It pickles into tasks.
+    """
 
     brokers: tuple[AuditedBroker, ...]
     naming: Naming | None = None
@@ -68,7 +74,7 @@ class AuditSide:
     @classmethod
     def of(cls, brokers: Iterable[tuple[BoundsSource, Snapshot]]) -> "AuditSide":
         """Return the side that these brokers are."""
-        return cls(tuple(AuditedBroker(s.broker_name, source, s) for source, s in brokers))
+        return cls(tuple(AuditedBroker(one.broker_name, one) for _, one in brokers))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,11 +86,20 @@ class AuditSide:
         """Of how many differences ``rows_at`` is asked at once."""
         return _DESCRIBED_AT_A_TIME
 
-    def renamed(self, name: str) -> "AuditSide":
+    def counts(self) -> dict[PlacedQueue, int]:
+        """Return how many messages each queue has, at most; queues without any are left out."""
+        return {
+            (broker.name, queue.topic, queue.queue_id): queue.high - queue.low
+            for broker in self.brokers
+            for queue in broker.snapshot.queues
+            if queue.low < queue.high
+        }
+
+    def renamed(self, name: str) -> Self:
         """Return it with that name for its only broker."""
         return replace(self, brokers=(replace(self.brokers[0], name=name),))
 
-    def of_queues(self, queues: frozenset[PlacedQueue]) -> "AuditSide":
+    def of_queues(self, queues: frozenset[PlacedQueue]) -> Self:
         """Return it with these queues alone."""
         return replace(self, brokers=tuple(_with_queues(one, queues) for one in self.brokers))
 
@@ -140,7 +155,7 @@ def audit_sides(
     return matched(AuditSide.of(first), AuditSide.of(second))
 
 
-def matched(first: Side, second: Side) -> tuple[Side, Side]:
+def matched(first: OneSide, second: OtherSide) -> tuple[OneSide, OtherSide]:
     """Return both sides. One broker on each is the same broker, whatever their names are."""
     if len(first.names) == len(second.names) == 1:
         name = next((name for side in (first, second) for name in side.names if name), _UNNAMED)
@@ -168,7 +183,7 @@ def mapped_sides(
     queues = relation.sources, relation.targets
     sides = []
     for brokers, mapped, is_target in zip((source, target), queues, (False, True), strict=True):
-        audited = tuple(AuditedBroker(s.broker_name, origin, s) for origin, s in brokers)
+        audited = tuple(AuditedBroker(one.broker_name, one) for _, one in brokers)
         naming = Naming(relation, _renamed(audited, mapped), is_target, only_mapped)
         sides.append(AuditSide(audited, naming))
     return sides[0], sides[1]

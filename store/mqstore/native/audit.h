@@ -10,7 +10,7 @@
 #include "decode.h"
 #include "digest.h"
 
-enum { SYS_COMPRESSED = 1, BODIES_BESIDE = 2 };
+enum { SYS_COMPRESSED = 1 };
 
 typedef struct {
     const int64_t *key; /* two numbers: of what begins a digest */
@@ -21,16 +21,27 @@ typedef struct {
     int64_t *identities, *digests, *store_ms, *body_bytes;
 } Auditing;
 
-/* What one call keeps from row to row. */
+/* What one call keeps from row to row. The rows that are held have the same names of properties. */
 typedef struct {
-    Entries entries[2];
-    Digest names[MOST_ENTRIES]; /* of the entries of the row before */
+    Record records[SIP_LANES];
+    Entries entries[SIP_LANES];
+    int64_t rows[SIP_LANES];
+    int held;
+    int before;                 /* where the entries of the row before are; -1: there is none */
+    Digest names[MOST_ENTRIES]; /* of the entries of that row */
     uint8_t counts[MOST_ENTRIES];
-    int current, has_before, unique_key;
+    int unique_key;
     int64_t queue; /* `topic` is the digest of its topic; -1: of none yet */
     Digest topic;
     const uint8_t *limit;
 } AuditPass;
+
+/* Slices, one of each row that is held, and the digests that are made of them. */
+typedef struct {
+    const uint8_t *p[SIP_LANES];
+    int64_t size[SIP_LANES];
+    Digest made[SIP_LANES];
+} Held;
 
 static inline int is_continuation(const uint8_t *p, const uint8_t *end)
 {
@@ -91,41 +102,9 @@ static void hash_names(const Auditing *a, AuditPass *pass, Entries *found)
     }
 }
 
-/* The sum of the digests of the properties of a row that count. */
-static inline Digest sum_of(const AuditPass *pass, const Entries *found)
+/* The digest of the message id of a record without UNIQ_KEY. */
+static Digest digest_of_offset_id(const Auditing *a, const Record *r)
 {
-    Digest sum = {0, 0}, made[2];
-    const uint8_t *value[2];
-    int64_t size[2];
-    int held = 0;
-    for (int j = 0; j < found->count; j++) {
-        if (!pass->counts[j])
-            continue;
-        made[held] = pass->names[j];
-        value[held] = found->entries[j].value;
-        size[held] = found->entries[j].value_length;
-        if (!held++)
-            continue;
-        sip_two(value, size, made);
-        sum.low += made[0].low + made[1].low;
-        sum.high += made[0].high + made[1].high;
-        held = 0;
-    }
-    if (held) {
-        Digest last = sip_digest(value[0], size[0], made[0]);
-        sum.low += last.low;
-        sum.high += last.high;
-    }
-    return sum;
-}
-
-static Digest digest_of_msg_id(const Auditing *a, const AuditPass *pass, const Entries *found,
-                               const Record *r)
-{
-    if (pass->unique_key >= 0) {
-        const Entry *e = &found->entries[pass->unique_key];
-        return sip_digest(e->value, e->value_length, start_key(a));
-    }
     enum { ROOM = 4 * STEP + STEP };
     uint8_t data[ROOM + STEP];
     int32_t edges[2] = {0, 0};
@@ -134,25 +113,114 @@ static Digest digest_of_msg_id(const Auditing *a, const AuditPass *pass, const E
     return sip_digest(data, text.used, start_key(a));
 }
 
-static inline Digest digest_of_place(const Decoding *d, const Auditing *a, AuditPass *pass,
-                                     int64_t i)
+/* Take the values of one property, the same of each row that is held. */
+static inline void values_of(const AuditPass *pass, int property, Digest key, Held *of)
 {
-    int64_t queue = d->queue[i];
-    if (pass->queue != queue) {
-        const uint8_t *topic = d->topics.data + d->topics.edges[queue];
-        int64_t length = d->topics.edges[queue + 1] - d->topics.edges[queue];
-        pass->topic = sip_digest(topic, length, start_key(a));
-        pass->queue = queue;
+    for (int k = 0; k < pass->held; k++) {
+        const Entry *e = &pass->entries[k].entries[property];
+        of->p[k] = e->value;
+        of->size[k] = e->value_length;
+        of->made[k] = key;
     }
-    int64_t numbers[2] = {d->queue_ids[queue], d->queue_offsets[i]};
-    return sip_digest((const uint8_t *)numbers, sizeof numbers, pass->topic);
 }
 
-/* Make the digest of all of a row but its body: the key of its body's. */
-static inline int audit_row(const Decoding *d, const Auditing *a, AuditPass *pass, int64_t i,
-                            const uint8_t *start, Record *r)
+/* Take numbers, `each` of every row that is held; the keys are there. */
+static inline void numbers_of(const AuditPass *pass, const void *numbers, int each, Held *of)
 {
-    Entries *found = &pass->entries[pass->current];
+    for (int k = 0; k < pass->held; k++) {
+        of->p[k] = (const uint8_t *)numbers + 8 * each * k;
+        of->size[k] = 8 * each;
+    }
+}
+
+static inline void hash_held(const AuditPass *pass, Held *of)
+{
+    sip_many(of->p, of->size, of->made, pass->held);
+}
+
+static inline void identities_by_id(const Auditing *a, const AuditPass *pass, Held *of)
+{
+    if (pass->unique_key >= 0) {
+        values_of(pass, pass->unique_key, start_key(a), of);
+        hash_held(pass, of);
+    } else
+        for (int k = 0; k < pass->held; k++)
+            of->made[k] = digest_of_offset_id(a, &pass->records[k]);
+}
+
+static inline void identities_by_offset(const Decoding *d, const Auditing *a, AuditPass *pass,
+                                        Held *of)
+{
+    int64_t numbers[SIP_LANES][2];
+    for (int k = 0; k < pass->held; k++) {
+        int64_t queue = d->queue[pass->rows[k]];
+        if (pass->queue != queue) {
+            const uint8_t *topic = d->topics.data + d->topics.edges[queue];
+            int64_t length = d->topics.edges[queue + 1] - d->topics.edges[queue];
+            pass->topic = sip_digest(topic, length, start_key(a));
+            pass->queue = queue;
+        }
+        of->made[k] = pass->topic;
+        numbers[k][0] = d->queue_ids[queue];
+        numbers[k][1] = d->queue_offsets[pass->rows[k]];
+    }
+    numbers_of(pass, numbers, 2, of);
+    hash_held(pass, of);
+}
+
+/* Sum up the digests of the properties that count of each row that is held. */
+static inline void sums_of(const AuditPass *pass, Digest sums[SIP_LANES])
+{
+    Held values = {{0}, {0}, {{0, 0}}};
+    memset(sums, 0, SIP_LANES * sizeof *sums);
+    for (int j = 0; pass->held && j < pass->entries[0].count; j++) {
+        if (!pass->counts[j])
+            continue;
+        values_of(pass, j, pass->names[j], &values);
+        hash_held(pass, &values);
+        for (int k = 0; k < pass->held; k++) {
+            sums[k].low += values.made[k].low;
+            sums[k].high += values.made[k].high;
+        }
+    }
+}
+
+/* Make the digests of the rows that are held, part after part, side by side. */
+static void audit_held(const Decoding *d, const Auditing *a, AuditPass *pass)
+{
+    Held of = {{0}, {0}, {{0, 0}}};
+    Digest sums[SIP_LANES];
+    int64_t flags[SIP_LANES];
+    if (a->by_id)
+        identities_by_id(a, pass, &of);
+    else
+        identities_by_offset(d, a, pass, &of);
+    for (int k = 0; k < pass->held; k++) {
+        memcpy(a->identities + 2 * pass->rows[k], &of.made[k], sizeof of.made[k]);
+        flags[k] = load_i32(pass->records[k].start + AT_FLAG);
+    }
+    numbers_of(pass, flags, 1, &of);
+    hash_held(pass, &of);
+    sums_of(pass, sums);
+    numbers_of(pass, sums, 2, &of);
+    hash_held(pass, &of);
+    for (int k = 0; k < pass->held; k++) {
+        of.p[k] = pass->records[k].body;
+        of.size[k] = pass->records[k].body_length;
+    }
+    hash_held(pass, &of);
+    for (int k = 0; k < pass->held; k++)
+        memcpy(a->digests + 2 * pass->rows[k], &of.made[k], sizeof of.made[k]);
+    pass->held = 0;
+}
+
+/* Hold one more row; those before it are made first if its properties have other names. */
+static inline int hold_row(const Decoding *d, const Auditing *a, AuditPass *pass, int64_t i,
+                           const uint8_t *start)
+{
+    int at = pass->held;
+    Record *r = &pass->records[at];
+    Entries *found = &pass->entries[at];
     uint32_t above = 0;
     if (!read_record(r, start, d->sizes[i]) || !is_meant(d, i, r))
         return NOT_MINE;
@@ -164,37 +232,27 @@ static inline int audit_row(const Decoding *d, const Auditing *a, AuditPass *pas
         return NOT_MINE;
     if (above && !is_utf8(r->properties, r->end))
         return NOT_MINE;
-    if (!pass->has_before || !same_layout(found, &pass->entries[!pass->current], pass->limit))
+    if (pass->before < 0 || !same_layout(found, &pass->entries[pass->before], pass->limit)) {
+        if (at) {
+            audit_held(d, a, pass);
+            pass->records[0] = *r;
+            memcpy(pass->entries[0].entries, found->entries,
+                   (size_t)found->count * sizeof *found->entries);
+            pass->entries[0].count = found->count;
+            at = 0;
+            r = &pass->records[0];
+            found = &pass->entries[0];
+        }
         hash_names(a, pass, found);
-    Digest identity =
-        a->by_id ? digest_of_msg_id(a, pass, found, r) : digest_of_place(d, a, pass, i);
-    int64_t flag = load_i32(r->start + AT_FLAG);
-    Digest made = sip_digest((const uint8_t *)&flag, sizeof flag, identity);
-    Digest sum = sum_of(pass, found);
-    made = sip_digest((const uint8_t *)&sum, sizeof sum, made);
-    memcpy(a->identities + 2 * i, &identity, sizeof identity);
-    memcpy(a->digests + 2 * i, &made, sizeof made);
+    }
     int64_t us = microseconds(load_i64(r->start + AT_STORE_TIMESTAMP + r->born_more));
     a->store_ms[i] = us / 1000 - (us % 1000 < 0);
     a->body_bytes[i] = r->body_length;
-    pass->has_before = 1;
-    pass->current = !pass->current;
+    pass->rows[at] = i;
+    pass->before = at;
+    if (++pass->held == SIP_LANES)
+        audit_held(d, a, pass);
     return DONE;
-}
-
-/* Hash the bodies of `count` rows up to row i, side by side. */
-static inline void audit_bodies(const Auditing *a, const Record *r, int count, int64_t i)
-{
-    const uint8_t *p[BODIES_BESIDE] = {r[0].body, r[1].body};
-    int64_t size[BODIES_BESIDE] = {r[0].body_length, r[1].body_length};
-    Digest made[BODIES_BESIDE];
-    int64_t *digests = a->digests + 2 * (i - count + 1);
-    memcpy(made, digests, (size_t)count * sizeof *made);
-    if (count == BODIES_BESIDE)
-        sip_two(p, size, made);
-    else
-        made[0] = sip_digest(p[0], size[0], made[0]);
-    memcpy(digests, made, (size_t)count * sizeof *made);
 }
 
 /* Make the digests of rows [first, last), which lie in `buffer` as in mq_decode. */
@@ -202,10 +260,8 @@ int64_t mq_audit(const Decoding *d, const Auditing *a, const uint8_t *buffer, in
                  const int64_t *positions, int64_t base, int64_t first, int64_t last)
 {
     AuditPass pass;
-    Record records[BODIES_BESIDE] = {{0}, {0}};
-    int held = 0;
-    pass.current = pass.has_before = 0;
-    pass.unique_key = -1;
+    pass.held = 0;
+    pass.before = pass.unique_key = -1;
     pass.queue = -1;
     pass.limit = buffer + length;
     for (int64_t i = first; i < last; i++) {
@@ -213,13 +269,11 @@ int64_t mq_audit(const Decoding *d, const Auditing *a, const uint8_t *buffer, in
         if (__builtin_sub_overflow(positions[i - first], base, &start) || start < 0 ||
             size < MIN_RECORD || size > length || start > length - size)
             return NOT_MINE;
-        if (audit_row(d, a, &pass, i, buffer + start, &records[held]) != DONE)
+        if (hold_row(d, a, &pass, i, buffer + start) != DONE)
             return NOT_MINE;
-        if (++held == BODIES_BESIDE || i + 1 == last) {
-            audit_bodies(a, records, held, i);
-            held = 0;
-        }
     }
+    if (pass.held)
+        audit_held(d, a, &pass);
     return DONE;
 }
 

@@ -138,15 +138,22 @@ WIDE static uint32_t crc_wide(uint32_t state, const uint8_t *p, int64_t n)
     return crc_sliced(reduce(one), p, n);
 }
 
-/* Whether the processor has 512-bit registers, and the system keeps them for each process. */
-static int has_wide(void)
+/* Whether the system keeps these registers, bits of XCR0, for each process. */
+static int keeps_registers(unsigned wanted)
 {
-    enum { OPMASK_AND_ZMM = 0xE6 };
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
         return 0;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    if ((low & OPMASK_AND_ZMM) != OPMASK_AND_ZMM)
+    return (low & wanted) == wanted;
+}
+
+/* Whether the processor has 512-bit registers and their multiplication without carries. */
+static int has_wide(void)
+{
+    enum { OPMASK_AND_ZMM = 0xE6 };
+    unsigned a, b, c, d;
+    if (!keeps_registers(OPMASK_AND_ZMM))
         return 0;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX512F) && (c & bit_VPCLMULQDQ);
 }

@@ -9,12 +9,14 @@ startingOffsets; ends likewise.
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mqstore.backlog.request import named_groups
 from mqstore.errors import DataLossError, InvalidOptionError, shown
+from mqstore.files.base.folder import Folder
 from mqstore.format.arrays import TopicQueue
 from mqstore.options import grammar
 from mqstore.pop.look import pop_state, snapshot_of_pops
@@ -33,7 +35,7 @@ from mqstore.read.progress import Progress
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores, Selection, check_topic
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
-from mqstore.request.places import open_all
+from mqstore.request.places import Places, open_all
 from mqstore.request.read_options import FROM_EARLIEST, QueueRange, ReadOptions, takers
 from mqstore.tables.catalog import CATALOG
 
@@ -60,9 +62,16 @@ def open_stores(options: ReadOptions) -> OpenStores:
     roots = options.places.roots()
     if not roots and not options.places.clusters:
         raise InvalidOptionError("path", "", _MISSING_PATH)
+    selection = _selection(options, roots)
+    return open_all(selection, options.places.clusters, strict=options.on_corrupt == "fail")
+
+
+def _selection(options: ReadOptions, roots: tuple[Folder, ...]) -> Selection:
     # Tables show every topic by default, as the broker's own tools do.
-    all_by_default = options.table != "messages" and "includeSystemTopics" not in options.given
-    selection = Selection(
+    is_table = options.table != "messages"
+    all_by_default = is_table and not CATALOG[options.table].of_users
+    all_by_default = all_by_default and "includeSystemTopics" not in options.given
+    return Selection(
         roots=roots,
         commit_log=options.commit_log or (),
         broker_names=options.broker_names or (),
@@ -72,11 +81,23 @@ def open_stores(options: ReadOptions) -> OpenStores:
         assign=options.assign,
         include_system_topics=options.include_system_topics or all_by_default,
         groups=_groups(options),
-        with_state=options.table != "messages",
+        with_state=is_table,
         by_log=options.queues == BY_LOG_WORD,
         cache=options.cache_dir or "",
     )
-    return open_all(selection, options.places.clusters, strict=options.on_corrupt == "fail")
+
+
+@contextmanager
+def open_other(options: ReadOptions, other: Places) -> Iterator[OpenStores]:
+    """Open another place with what the options choose of this one, and close it afterwards.
+
+    Names of brokers, folders of a CommitLog and ``queues`` are this one's. Raises as ``open_all``.
+    """
+    chosen = _selection(options, other.roots())
+    selection = replace(chosen, commit_log=(), broker_names=(), by_log=False, cache="")
+    strict = options.on_corrupt == "fail"
+    with closing(open_all(selection, other.clusters, strict=strict)) as stores:
+        yield stores
 
 
 def _named_by(options: ReadOptions) -> str:

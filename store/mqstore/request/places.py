@@ -126,6 +126,19 @@ def places(
     return Places(directories, settings, next(iter(topics), ()))
 
 
+def for_kinds(
+    paths: Sequence[str], texts: Mapping[str, str], beside: Sequence[str]
+) -> dict[str, str]:
+    """Return options of paths without those that are only for the kinds of paths ``beside``."""
+    live = {option.name for option in LIVE.values()}
+    has_cluster = NAME_SERVERS in texts or any(map(is_address, paths))
+    of_other = {name for name in texts if name in live and not has_cluster}
+    of_other = of_other if any(map(is_address, beside)) else set()
+    if any(map(is_object_store, beside)) and not any(map(is_object_store, paths)):
+        of_other |= set(filter(is_object_option, texts))
+    return {name: text for name, text in texts.items() if name not in of_other}
+
+
 def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str | Folder, ...]:
     """Return directories as typed, and the folders of stores in object stores and of points."""
     points = {path: point for path in paths if (point := point_at(path, texts)) is not None}

@@ -11,7 +11,15 @@ from mqstore.errors import InvalidOptionError
 from mqstore.options.option import Option
 from mqstore.options.texts import parse
 from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR
-from mqstore.request.places import LIVE, OBJECTS, Places, places
+from mqstore.request.places import (
+    LIVE,
+    NAME_SERVERS,
+    OBJECTS,
+    OF_STORES,
+    Places,
+    for_kinds,
+    places,
+)
 from mqstore.request.read_options import READ_OPTIONS, ReadOptions, takers, takes
 from mqstore.tables.catalog import CATALOG
 
@@ -30,17 +38,43 @@ def read_options(
     InvalidOptionError.
     """
     values, given = parse(texts, IN_READ, refused or {})
-    found = ReadOptions(
-        places=named_places(paths, texts, given), given=given, **without_places(values)
-    )
+    against = values.get("against")
+    both = named_places(paths, texts, given, beside=against)
+    other = None if against is None else _other_place(against, texts, given, paths)
+    found = ReadOptions(places=both, given=given, other=other, **without_places(values))
     check_together(found, takes)
     _check_has_table(found)
     return found
 
 
-def named_places(paths: tuple[str, ...], texts: Mapping[str, str], given: Iterable[str]) -> Places:
-    """Return what the paths name, with the texts of the ``given`` options; connects to nothing."""
-    return places(paths, {name: texts[name.lower()] for name in given if name.lower() in texts})
+def named_places(
+    paths: tuple[str, ...],
+    texts: Mapping[str, str],
+    given: Iterable[str],
+    beside: str | None = None,
+) -> Places:
+    """Return what the paths name, with the texts of the ``given`` options; connects to nothing.
+
+    Options that are for the kind of the place ``beside`` alone are left to that one.
+    """
+    own = {name: texts[name.lower()] for name in given if name.lower() in texts}
+    return places(paths, own if beside is None else for_kinds(paths, own, (beside,)))
+
+
+def _other_place(
+    path: str, texts: Mapping[str, str], given: Iterable[str], beside: tuple[str, ...]
+) -> Places:
+    """Return the place that ``against`` names: of any kind, with the options of its kind."""
+    own = {
+        name: texts[name.lower()]
+        for name in given
+        if name.lower() in texts and name not in {*OF_STORES, NAME_SERVERS}
+    }
+    found = places((path,), for_kinds((path,), own, beside))
+    if found.topics:
+        expected = "must be the cluster alone: choose topics by subscribe"
+        raise InvalidOptionError("against", path, expected)
+    return found
 
 
 def without_places(values: Mapping[str, Any]) -> dict[str, Any]:

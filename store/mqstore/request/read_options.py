@@ -27,7 +27,8 @@ MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
 _OF_TABLES: Final = frozenset({
     "groups", "subscriptions", "lagMode", "byTag", "traceTopic", "interval", "byQueue",
-    "lookAgain", "fileReservedTime", "brokerConf", "samples",
+    "lookAgain", "fileReservedTime", "brokerConf", "samples", "against", "identity",
+    "ignoredProperties",
 })  # fmt: skip
 """The options that a read of messages does not take."""
 MAX_PARTITIONS: Final = 100_000
@@ -169,6 +170,11 @@ class ReadOptions(ScanOptions):
     kept_ms: int | None = option("fileReservedTime", grammar.duration)
     retention: RetentionPolicy | None = option("brokerConf", policy_of_file)
     samples: str | None = option("samples", store_paths.absolute)
+    against: str | None = option("against", any_text)
+    other: Places | None = None
+    """The place that ``against`` names."""
+    identity: str = option("identity", one_of("offset", "id"), "offset")
+    ignored_properties: tuple[str, ...] | None = option("ignoredProperties", grammar.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from functools import partial
 import pyarrow as pa
 
 from mqstore.read.selection import OpenStores
-from mqstore.request.chosen_queues import cores, message_slices
+from mqstore.request.chosen_queues import cores, message_slices, open_other
 from mqstore.request.read_options import ReadOptions
 from mqstore.tables.catalog import CATALOG
 from mqstore.tables.choice import Window
@@ -54,5 +54,8 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         columns=tuple(columns),
         retention=options.retention,
         samples=options.samples,
+        against=None if options.other is None else partial(open_other, options, options.other),
+        identity=options.identity,
+        ignored_properties=options.ignored_properties,
     )
     return [TableWork(part, tuple(columns)) for part in CATALOG[options.table].plan(request)]

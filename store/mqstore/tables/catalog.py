@@ -28,6 +28,8 @@ _DECLARED_IN: Final = {
     "unacknowledged": "unacknowledged.UNACKNOWLEDGED",
     "traces": "traces.TRACES",
     "latency": "latency.LATENCY",
+    "audit": "audits.AUDIT",
+    "digests": "audits.DIGESTS",
     "commits": "commits.COMMITS",
     "files": "files.FILES",
     "index": "index.INDEX_ENTRIES",

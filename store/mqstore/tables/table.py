@@ -5,6 +5,7 @@ other module names one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, Protocol
@@ -78,6 +79,10 @@ class TableRequest:
     """The columns that the read wants; empty: all."""
     retention: RetentionPolicy | None = None
     samples: str | None = None
+    against: Callable[[], AbstractContextManager[OpenStores]] | None = None
+    """Opens the other place of an audit, with what is chosen of this one."""
+    identity: str = "offset"
+    ignored_properties: tuple[str, ...] | None = None
 
     def choice(self, *, consumed: bool = False) -> RowChoice | None:
         """Return the rows that the topic options choose by name; None for all rows.
@@ -141,6 +146,8 @@ class Table:
     leaves out rows of RocketMQ's own. ``estimated`` are the columns that a cluster estimates, if
     the messages are not pulled for another column. ``of_files`` is the reason why a cluster does
     not have the table; empty where it has. ``streamed``: a stream can read it too.
+    ``needs`` is an option that it cannot be read without.
+    ``of_users``: RocketMQ's own topics are left out unless they are named, as in messages.
     """
 
     name: str
@@ -152,6 +159,8 @@ class Table:
     estimated: tuple[str, ...] = ()
     of_files: str = ""
     streamed: Streamed | None = None
+    needs: str = ""
+    of_users: bool = False
 
     def __post_init__(self) -> None:
         absent = {*self.order, *self.estimated} - {name for name, *_ in self.columns}

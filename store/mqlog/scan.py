@@ -11,6 +11,7 @@ from mqlog.filters import left_of
 from mqlog.keywords import in_keywords, keyword
 from mqlog.polars_filters import condition_of
 from mqlog.readable import Readable, needed, reader_of
+from mqlog.scanner import BatchScanner
 from mqlog.split import Split
 from mqstore.errors import shown
 from mqstore.live.remoting.settings import ClusterSettings
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _CHEAP: Final = "queueOffset"
 _SHOWN_COLUMNS: Final = 8
-_ONE_AHEAD: Final = 1  # Batches that Arrow reads before they are asked for.
 
 
 class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
@@ -115,8 +115,8 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
             work = self._pin.read().work(self.schema.names, least)
         return [Split(one, self.schema) for one in work]
 
-    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> dataset.Scanner:
-        """Return a scanner of Arrow's: what engines call with the columns that they need.
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> BatchScanner:
+        """Return a scanner, as Arrow's: what engines call with the columns that they need.
 
         ``columns`` are names, or expressions by name; ``filter`` is an expression. The columns
         that either names are read, and no others; of messages those that can pass the filter by
@@ -129,13 +129,8 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
         texts += [] if filter is None else [filter]
         used = " ".join(map(str, texts))
         names = [*asked, *(n for n in self.schema.names if n not in asked and n in used)]
-        return dataset.Scanner.from_batches(
-            self._left_by(filter)._cheapest(names).to_reader(),
-            columns=columns,
-            filter=filter,
-            batch_readahead=_ONE_AHEAD,
-            memory_pool=options.get("memory_pool"),
-        )
+        scan = self._left_by(filter)._cheapest(names)
+        return BatchScanner(scan.schema, scan.to_reader, columns, filter)
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Return the number of rows; with a ``filter`` of Arrow, of those that pass it."""

@@ -106,6 +106,29 @@ def test_a_limit_ends_the_read(store: Any, decoded: list[tuple[str, ...]]) -> No
     assert duckdb.sql("SELECT queueOffset FROM scan LIMIT 4").fetchall() == [(n,) for n in range(4)]
 
 
+def test_batches_are_read_when_an_engine_takes_them(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    real = plan.scan
+
+    def noted(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.RecordBatch]:
+        for batch in real(slices, settings):
+            read.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(plan, "scan", noted)
+    laid = store([Message(body=b"x") for _ in range(400)])
+    scan = mqlog.open(laid.root).scan(batch_rows=10)
+
+    reader = scan.scanner(columns=["body"], filter=pc.field("queueId") >= 0).to_reader()
+    taken = [reader.read_next_batch().num_rows for _ in range(3)]
+
+    assert taken == read == [10, 10, 10]
+    assert scan.head(15, columns=["body"]).num_rows == 15
+    assert read[3:] == [10, 10]
+
+
 def test_the_ends_are_pinned_at_the_first_use(tmp_path: Path) -> None:
     rows = pa.table({"body": ["a", "b"]})
     root = tmp_path / "store"

@@ -92,7 +92,9 @@ def run_query(named: Named, form: Form, query: SqlQuery) -> None:
         with tempfile.TemporaryDirectory(prefix="mqlog-sql-") as spill:
             database = engine.open(settings | {"temp_directory": spill})
             _register(database, named, query)
-            database.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
+            # The bar would come to standard output, also where that is no terminal.
+            database.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+            database.execute("SET lock_configuration = true")
             rows = engine.rows(query.text)
             if rows is not None:  # A statement such as CREATE has none.
                 _write(*rows, form, query.parquet)

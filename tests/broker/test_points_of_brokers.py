@@ -31,9 +31,9 @@ from support import soak
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 TOPIC = "Kept"
-POINTS = soak.size("live_points", check=3, test=12, whole=200)
-RESTORED = soak.size("restored_points", check=2, test=4, whole=200)
-BOOTED = soak.size("booted_points", check=1, test=2, whole=10)
+POINTS = soak.size("live_points", check=3, test=8, whole=200)
+RESTORED = soak.size("restored_points", check=2, test=2, whole=200)
+BOOTED = soak.size("booted_points", check=1, test=1, whole=10)
 
 
 class Load:

@@ -7,6 +7,7 @@ Runs in the environment of that Spark, as steps.py does. Prints a line a step.
 
 import contextlib
 import io
+import json
 import shutil
 import sys
 import time
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import mqlog
 from mqlog_jobs.machine.session import LOOPBACK, QUIET, session
-from mqlog_jobs.spark import archive
+from mqlog_jobs.spark import archive, audit
 from mqlog_jobs.spark.lake.packages import PACKAGES, settings
 from mqlog_jobs.spark.lake.tables import LAKE_TABLES
 from pyspark_mqlog.versions import INSTALLED
@@ -80,6 +81,25 @@ class Lake:
         (commits / f".{last.name}.crc").unlink(missing_ok=True)
         self._archived(self._path)
         self._same(self._path)
+
+    def an_audit_says_that_it_is_the_same_and_honours_deletions(self) -> None:
+        """The job, by Spark's reader of the format; other files of the table do not count."""
+        code, out, err = self._audited()
+        assert (code, err) == (0, ""), err
+        assert f"the same {self._count} messages" in out
+        table = LAKE_TABLES[self._kind](self._spark, str(self._path))
+        name = getattr(table, "name", f"delta.`{self._path}`")
+        wanted = "topic = 'RETURNS' AND queueId = 1 AND queueOffset = 7"
+        (row,) = table.read().where(wanted).collect()
+        self._spark.sql(f"DELETE FROM {name} WHERE {wanted}")
+        code, out, err = self._audited("--json")
+        assert code == 1, err
+        (found,) = (json.loads(line) for line in out.splitlines())
+        place = found["firstTopic"], found["firstQueueId"], found["firstQueueOffset"]
+        assert (found["difference"], *place) == ("missing", "RETURNS", 1, 7)
+        schema = table.read().schema
+        table.append(self._spark.createDataFrame([row], schema))
+        assert self._audited()[0] == 0
 
     def a_batch_is_one_transaction_and_is_not_repeated_unasked(self) -> None:
         """With chosen columns; twice only if asked."""
@@ -144,6 +164,13 @@ class Lake:
         places = ["--from", str(self._store), "--to", f"{self._kind}:{target}"]
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = archive.main([*places, *more])
+        return code, out.getvalue(), err.getvalue()
+
+    def _audited(self, *more: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        places = ["--from", str(self._store), "--against", f"{self._kind}:{self._path}"]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = audit.main([*places, *more])
         return code, out.getvalue(), err.getvalue()
 
     def _read(self, target: Path) -> DataFrame:

@@ -4,13 +4,14 @@ Runs in the environment of the Spark that is tried, which has mqlog on its path 
 tests. Prints a line a step. Nothing here registers the source: Spark has to find it.
 """
 
+import io
 import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import expr
 
 import pyspark_mqlog  # noqa: F401 - names the interpreter
+from mqlog_jobs.spark import audit
 from mqstore.check import check
 
 TOPIC: Final = "ORDERS"
@@ -149,6 +151,16 @@ class Steps:
         found = self._spark.sql("SELECT topic, count(*) AS n FROM steps GROUP BY topic").collect()
         assert found == [Row(topic=TOPIC, n=self._count)]
 
+    def audit(self) -> None:
+        """Tasks find the messages that a copy lacks, and none where it is the same."""
+        copy = self._folder / "audited" / "store"
+        shutil.copytree(self._root, copy)
+        places = ["--from", str(self._root), "--against", str(copy), "--json"]
+        assert _audited(places) == (0, [])
+        self._append(3)
+        code, rows = _audited(places)
+        assert (code, [row["difference"] for row in rows]) == (1, ["missing"] * 3)
+
     def whole(self) -> None:
         """The store has no finding."""
         _whole(self._root)
@@ -220,6 +232,13 @@ def _tried(run: Callable[[], Result]) -> Result:
             if "failed to connect back" not in str(error):
                 raise
     return run()
+
+
+def _audited(arguments: list[str]) -> tuple[int, list[dict[str, Any]]]:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        code = audit.main(arguments)
+    return code, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 def _whole(root: Path) -> None:

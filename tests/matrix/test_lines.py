@@ -24,7 +24,7 @@ PATHS = os.pathsep.join(str(ROOT / top) for top in ("store", "connector", "jobs"
 SECONDS = 1500
 STEPS = [name for name in vars(Steps) if not name.startswith("_")]
 MATRIX = soak.WHOLE
-ON_EXECUTORS = ["write", "read_with_tags", "stream_to_store", "bad_row", "whole"]
+ON_EXECUTORS = ["write", "read_with_tags", "stream_to_store", "bad_row", "audit", "whole"]
 OTHERS = pytest.mark.skipif(not MATRIX, reason="for `make matrix`")
 every_line = pytest.mark.parametrize(
     "line", [LINES[0], *(pytest.param(line, marks=OTHERS) for line in LINES[1:-1]), LINES[-1]]

@@ -5,15 +5,16 @@ By id all queues are, and so are those of the buckets where a side is a table, w
 order and may repeat an offset: see ``identities``.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from mqstore.audit.contents import contents_at, described
 from mqstore.audit.digests import AuditDigests
 from mqstore.audit.found import (
     ALTERED,
@@ -26,7 +27,6 @@ from mqstore.audit.identities import by_identity
 from mqstore.audit.relation import PlacedQueue
 from mqstore.audit.rows import ID_BUCKETS, AuditRule, digested
 from mqstore.audit.sides import AuditSide, Side
-from mqstore.codec.message_digest import OF_CONTENT
 from mqstore.format.arrays import Int64s, UInt64Pairs
 from mqstore.read.source import QueueSlice
 
@@ -141,54 +141,6 @@ def _queue_place(found: Difference) -> tuple[str, int, int]:
 def _described(
     found: Sequence[Difference], sides: tuple[Side, Side], rule: AuditRule
 ) -> Iterator[Difference]:
-    """Yield differences with the message ids, by id, and the fields that differ."""
     step = max(side.described_at_a_time for side in sides)
-    for first in range(0, len(found), step):
-        some = found[first : first + step]
-        wanted = [one for one in some if rule.by == "id" or one.kind == ALTERED]
-        here = _contents([one.first for one in wanted if one.first], sides[0], rule)
-        there = _contents([one.second for one in wanted if one.second], sides[1], rule)
-        for one in some:
-            both = here.get(one.first), there.get(one.second)
-            message_id = next((its.message_id for its in both if its is not None), None)
-            fields: tuple[str, ...] = ()
-            if both[0] is not None and both[1] is not None:
-                fields = both[0].differing(both[1])
-            yield replace(one, message_id=message_id if rule.by == "id" else None, fields=fields)
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """The message id, and the hash of each field of a message that counts, by name."""
-
-    message_id: str | None
-    fields: Mapping[str, bytes]
-    properties: Mapping[str, bytes]
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any], rule: AuditRule) -> "_Content":
-        fields = {"flag": str(row["flag"]).encode(), "body": row["body"] or b""}
-        named = {name: value.encode() for name, value in row["properties"]}
-        kept = {name: value for name, value in named.items() if name not in rule.left_out}
-        return cls(row.get("msgId"), _hashed(fields), _hashed(kept))
-
-    def differing(self, other: "_Content") -> tuple[str, ...]:
-        """Return the fields that differ: flag, body, then names of properties, sorted."""
-        fields = [name for name, known in self.fields.items() if other.fields[name] != known]
-        names = sorted(self.properties.keys() | other.properties.keys())
-        differ = [n for n in names if self.properties.get(n) != other.properties.get(n)]
-        return (*fields, *differ)
-
-
-def _hashed(fields: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: hashlib.blake2b(one, digest_size=16).digest() for name, one in fields.items()}
-
-
-def _contents(
-    places: Sequence[MessagePlace], side: Side, rule: AuditRule
-) -> dict[MessagePlace | None, _Content]:
-    """Return the messages at places; what has expired meanwhile is not among them."""
-    if not places:
-        return {}
-    columns = (*OF_CONTENT, "msgId") if rule.by == "id" else OF_CONTENT
-    return {place: _Content.of(row, rule) for place, row in side.rows_at(places, columns)}
+    lookups = partial(contents_at, sides[0], rule), partial(contents_at, sides[1], rule)
+    return described(found, lookups, rule, step)

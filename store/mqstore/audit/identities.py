@@ -40,7 +40,7 @@ def by_identity(
     if not len(parts):
         return
     for chosen in _groups(*_fine_sums(sides, rule, is_wanted)):
-        yield list(_Compared.of(sides, rule, is_wanted, chosen).differences())
+        yield list(Compared.of(sides, rule, is_wanted, chosen).differences())
 
 
 def _each(
@@ -78,7 +78,7 @@ def _groups(unequal: Mask, counts: Int64s) -> Iterator[Mask]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
+class Compared:
     """Messages of both sides, by identity: which side, identity, digest, and where each lies."""
 
     queues: list[PlacedQueue]
@@ -92,7 +92,8 @@ class _Compared:
     @classmethod
     def of(
         cls, sides: tuple[Side, Side], rule: AuditRule, is_wanted: Mask, chosen: Mask
-    ) -> "_Compared":
+    ) -> "Compared":
+        """Return the messages of both sides in chosen fine buckets. Raises as ``scan``."""
         numbers: dict[PlacedQueue, int] = {}
         parts = [_empty()]
         for number, side in enumerate(sides):

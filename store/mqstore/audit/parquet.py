@@ -132,13 +132,17 @@ class TableSide:
             if file.topic is not None and not self._has_topic(file.topic):
                 continue
             for batch in _read(file, tuple(dict.fromkeys((*_OF_QUEUE, *columns)))):
-                queues, codes = self._queues(batch)
-                for broker in sorted({queue[0] for queue in queues}):
-                    chosen = np.array([q[0] == broker and self._has(q) for q in queues])[codes]
-                    if chosen.all():
-                        yield broker, batch
-                    elif chosen.any():
-                        yield broker, batch.filter(pa.array(chosen))
+                yield from self.of_batch(batch)
+
+    def of_batch(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield brokers and those of some rows that count; they have the columns of queues."""
+        queues, codes = self._queues(batch)
+        for broker in sorted({queue[0] for queue in queues}):
+            chosen = np.array([q[0] == broker and self._has(q) for q in queues])[codes]
+            if chosen.all():
+                yield broker, batch
+            elif chosen.any():
+                yield broker, batch.filter(pa.array(chosen))
 
     def _has_topic(self, topic: str) -> bool:
         if self.queues is not None and all(queue[1] != topic for queue in self.queues):

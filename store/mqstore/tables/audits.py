@@ -72,7 +72,7 @@ class AuditPart:
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the differences. Raises as ``differences``."""
         digests = self.sides[0].digests(self.rule), self.sides[1].digests(self.rule)
-        yield from batches(map(_row, differences(self.sides, digests, self.rule)), SCHEMA)
+        yield from batches(map(difference_row, differences(self.sides, digests, self.rule)), SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ class DigestPart:
             yield (*queue, ten * BUCKET_MS * US, one.count, one.bytes, digest)
 
 
-def _row(found: Difference) -> TableRow:
+def difference_row(found: Difference) -> TableRow:
+    """Return a difference as a row of the table."""
     known = found.first or found.second
     name = "" if known is None else known.broker
     places = *_place(found.first), *_place(found.second)
@@ -111,7 +112,7 @@ def _rule(by: str, ignored: tuple[str, ...] | None) -> AuditRule:
     return AuditRule(by, default_left_out(by) if ignored is None else frozenset(ignored))
 
 
-def _snapshots(stores: OpenStores) -> list[Snapshot]:
+def chosen_snapshots(stores: OpenStores) -> list[Snapshot]:
     """Return what is chosen of each broker; RocketMQ's own topics only where they are named."""
     chosen, found = stores.selection, list(stores.snapshots)
     hides = not (chosen.subscribe or chosen.assign or chosen.include_system_topics)
@@ -123,9 +124,9 @@ def _audit(request: TableRequest) -> list[AuditPart]:
         expected = "table=audit needs the place to compare with: a path as that of the read"
         raise InvalidOptionError(AGAINST, "", expected)
     rule = _rule(request.identity, request.ignored_properties)
-    first = AuditSide.of(zip(request.stores.sources, _snapshots(request.stores), strict=True))
+    first = AuditSide.of(zip(request.stores.sources, chosen_snapshots(request.stores), strict=True))
     with request.against() as other:
-        second = AuditSide.of(zip(other.sources, _snapshots(other), strict=True))
+        second = AuditSide.of(zip(other.sources, chosen_snapshots(other), strict=True))
     sides = matched(first, second)
     if rule.by != "offset":
         return [AuditPart(sides, rule)]
@@ -142,7 +143,7 @@ def _digests(request: TableRequest) -> list[DigestPart]:
     rule = _rule("offset", request.ignored_properties)
     return [
         DigestPart(snapshot.broker_name, some, rule)
-        for snapshot in _snapshots(request.stores)
+        for snapshot in chosen_snapshots(request.stores)
         for some in packed(slices_of(snapshot), lambda p: p.end - p.start, _MESSAGES_OF_A_TASK)
     ]
 

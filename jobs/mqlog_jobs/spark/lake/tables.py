@@ -60,6 +60,10 @@ class LakeTable(ABC):
     def read(self) -> DataFrame:
         """Return its rows."""
 
+    def read_now(self) -> DataFrame:
+        """Return the rows that it has now, also if it is written to before they are read."""
+        return self.read()
+
     def append(self, rows: DataFrame) -> None:
         """Add rows in one transaction. Raises InvalidOptionError if the format has none."""
         raise InvalidOptionError(
@@ -123,6 +127,12 @@ class DeltaTable(LakeTable):
     def read(self) -> DataFrame:
         """Return its rows."""
         return self.spark.read.format("delta").load(self.where)
+
+    def read_now(self) -> DataFrame:
+        """Return the rows of the version that is the last one now."""
+        name = f"delta.{quoted(self.where)}"
+        version = self.spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]["version"]
+        return self.spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(version)}")
 
     def append(self, rows: DataFrame) -> None:
         """Add rows in one transaction."""
@@ -203,6 +213,15 @@ class IcebergTable(LakeTable):
     def read(self) -> DataFrame:
         """Return its rows."""
         return self.spark.table(self.name)
+
+    def read_now(self) -> DataFrame:
+        """Return the rows of the snapshot that is the table's now; all, if it has none yet."""
+        main = f"SELECT snapshot_id FROM {self.name}.refs WHERE name = 'main'"
+        found = self.spark.sql(main).collect()
+        if not found:
+            return self.read()
+        number = int(found[0]["snapshot_id"])
+        return self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {number}")
 
     def append(self, rows: DataFrame) -> None:
         """Add rows in one snapshot."""

@@ -1,0 +1,249 @@
+"""Job: have two places the same messages? Tasks compute digests, for large places and lakes.
+
+    spark-submit jobs/mqlog_jobs/spark/audit.py --from /data/broker-a/store \
+        --against /backup/broker-a@latest
+
+The answer is that of ``mqlog audit``, and so is the exit code: 1 where the places differ. Tables of
+Delta and Iceberg are read by Spark's own readers of these formats, so only rows that count are.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import coalesce
+
+from mqlog_jobs.machine.codes import FOUND
+from mqlog_jobs.machine.exit_codes import run
+from mqlog_jobs.machine.session import QUIET, job_session
+from mqlog_jobs.output.amounts import instant, several, size
+from mqlog_jobs.spark import arguments, job_output
+from mqlog_jobs.spark.arguments import CONSOLE, RowsPlace
+from mqlog_jobs.spark.audited import (
+    BrokersInTasks,
+    SideInTasks,
+    TableInTasks,
+    differences_in_tasks,
+    digests_in_tasks,
+)
+from mqlog_jobs.spark.lake.packages import PACKAGES, check, settings
+from mqlog_jobs.spark.lake.tables import LAKE_TABLES
+from mqlog_jobs.spark.spark_paths import has_path
+from mqstore.audit.parquet import TableSide, TopicsWanted
+from mqstore.audit.rows import AuditRule, default_left_out
+from mqstore.audit.sides import AuditSide, matched
+from mqstore.errors import InvalidOptionError, printable, shown
+from mqstore.options import grammar
+from mqstore.read.system_topics import system_topics
+from mqstore.request.chosen_queues import open_other, open_stores
+from mqstore.request.read import read_options
+from mqstore.tables.audits import chosen_snapshots
+from pyspark_mqlog.versions import INSTALLED
+
+_INFERENCE: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+_PLACE_OF: Final = ("Broker", "Topic", "QueueId", "QueueOffset")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job with these arguments, those of the process if None; return its exit code."""
+    given = _parser().parse_args(argv)
+    return run(lambda: _audit(given))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = arguments.parser(
+        "Prove that two places have the same messages, or name those that differ: exit code 1.",
+        "audit.py --from /data/broker-a/store --against delta:/lake/messages",
+    )
+    place = "a store, a glob, a point REPO@TIME, an object store, a cluster, delta:PATH, "
+    place += "iceberg:CATALOG.DATABASE.TABLE, iceberg:PATH or parquet:PATH"
+    parser.add_argument("--from", dest="first", required=True, metavar="PLACE", help=place)
+    parser.add_argument(
+        "--against", dest="second", required=True, metavar="OTHER", help="the other place"
+    )
+    parser.add_argument(
+        "--by",
+        choices=("offset", "id"),
+        default="offset",
+        help="what makes it the same message: broker, topic, queue and queue offset (the default), "
+        "or the message id",
+    )
+    parser.add_argument(
+        "--ignore", metavar="NAMES", help="properties that do not count: a comma list"
+    )
+    parser.add_argument("--topic", metavar="TOPIC", help="this topic alone")
+    parser.add_argument("--system", action="store_true", help="RocketMQ's own topics too")
+    parser.add_argument(
+        "--to",
+        dest="place",
+        type=arguments.target,
+        default=RowsPlace(CONSOLE, ""),
+        metavar="PLACE",
+        help="where the differences go: console (the default), parquet:PATH, csv:PATH, json:PATH "
+        "or table:NAME",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("error", "append", "overwrite"),
+        default="error",
+        help="what to do if that place has rows already (default: error)",
+    )
+    parser.add_argument("--json", action="store_true", help="JSON lines on the console")
+    return parser
+
+
+def _audit(given: argparse.Namespace) -> int:
+    rule = _rule(given.by, given.ignore)
+    tables = [_table(text) for text in (given.first, given.second)]
+    packages = [PACKAGES[one.format] for one in tables if one and one.format in PACKAGES]
+    needed = {n: v for package in packages for n, v in settings(package, INSTALLED).items()}
+    with job_session("mqlog audit", QUIET, needed) as spark:
+        for package in packages:
+            check(spark, package)
+        job_output.check(spark, given.place)
+        sides = _sides(spark, given, tables, rule)
+        digests = digests_in_tasks(spark, sides[0], rule), digests_in_tasks(spark, sides[1], rule)
+        counts = [several(one.count, "message") for one in digests]
+        names = f"{shown(given.first)} and {shown(given.second)}"
+        unequal = digests[0].unequal(digests[1])
+        if not unequal:
+            total = size(sum(one.bytes for one in digests[0].buckets.values()))
+            _tell(given, f"{names}: the same {counts[0]}, {total} of bodies")
+            return 0
+        found = differences_in_tasks(spark, sides, unequal, rule).persist()
+        job_output.write(_sorted(found), given.place, given.mode, _json if given.json else _lines)
+        different = several(found.count(), "difference")
+        _tell(given, f"{names}: {different}; {counts[0]} and {counts[1]}")
+        return FOUND
+
+
+def _rule(by: str, ignored: str | None) -> AuditRule:
+    if ignored is None:
+        return AuditRule(by, default_left_out(by))
+    return AuditRule(by, frozenset(grammar.names("--ignore", ignored)) if ignored else frozenset())
+
+
+def _table(text: str) -> RowsPlace | None:
+    """Return the table of a lake that a text names, None for any other place."""
+    kind, _, where = text.partition(":")
+    return RowsPlace(kind, where) if kind in LAKE_TABLES and where else None
+
+
+def _sides(
+    spark: SparkSession,
+    given: argparse.Namespace,
+    tables: Sequence[RowsPlace | None],
+    rule: AuditRule,
+) -> tuple[SideInTasks, SideInTasks]:
+    """Return the sides, each with what it has now. Raises as a read of them."""
+    brokers, own = _brokers(given, tables)
+    wanted = TopicsWanted(given.topic, given.system, own)
+    sides = [
+        BrokersInTasks(brokers.pop(0))
+        if table is None
+        else TableInTasks.of(_rows(spark, table), table.where, rule, wanted)
+        for table in tables
+    ]
+    first, second = matched(sides[0].side, sides[1].side)
+    for side in (first, second):
+        if isinstance(side, TableSide) and rule.by == "offset" and "" in side.names:
+            expected = "has rows without brokerName: by offset, compare it with one broker's place"
+            raise InvalidOptionError("PLACE", str(side.root), expected)
+    return _with(sides[0], first), _with(sides[1], second)
+
+
+def _with(side: SideInTasks, renamed: AuditSide | TableSide) -> SideInTasks:
+    made: Any = side
+    found: SideInTasks = replace(made, side=renamed)
+    return found
+
+
+def _brokers(
+    given: argparse.Namespace, tables: Sequence[RowsPlace | None]
+) -> tuple[list[AuditSide], frozenset[str]]:
+    """Return the sides that are no tables, in order, and RocketMQ's own topics of them."""
+    texts = {name.lower(): text for name, text in given.options}
+    chosen = {"includesystemtopics": str(given.system).lower()}
+    chosen |= {} if given.topic is None else {"subscribe": json.dumps([given.topic])}
+    paths = [p for p, table in zip((given.first, given.second), tables, strict=True) if not table]
+    if not paths:
+        for name, text in texts.items():
+            raise InvalidOptionError("--option", f"{name}={text}", "tables take none")
+        return [], frozenset()
+    more = {"table": "digests"} if len(paths) == 1 else {"table": "audit", "against": paths[1]}
+    options = read_options((paths[0],), {**texts, **chosen, **more})
+    with ExitStack() as stack:
+        every = [stack.enter_context(closing(open_stores(options)))]
+        if options.other is not None:
+            every.append(stack.enter_context(open_other(options, options.other)))
+        sides = [
+            AuditSide.of(zip(stores.sources, chosen_snapshots(stores), strict=True))
+            for stores in every
+        ]
+        own = {t for stores in every for one in stores.snapshots for t in system_topics(one)}
+    return sides, frozenset(own)
+
+
+def _rows(spark: SparkSession, table: RowsPlace) -> DataFrame:
+    """Return the rows that a table has now. Raises InvalidOptionError where there is none."""
+    found = LAKE_TABLES[table.format](spark, table.where)
+    if table.format == "parquet":
+        for name, title in (("_delta_log", "Delta"), ("metadata", "Iceberg")):
+            if has_path(spark, f"{table.where.rstrip('/')}/{name}"):
+                expected = f"is a table of {title}: write {title.lower()}:{table.where}"
+                raise InvalidOptionError("PLACE", f"parquet:{table.where}", expected)
+        return _parquet(spark, table.where)
+    if not found.exists():
+        expected = f"there is no {table.format} table"
+        raise InvalidOptionError("PLACE", f"{table.format}:{table.where}", expected)
+    return found.read_now()
+
+
+def _parquet(spark: SparkSession, where: str) -> DataFrame:
+    """Return the rows of Parquet files; a topic whose name is a number stays a text."""
+    before = spark.conf.get(_INFERENCE)
+    spark.conf.set(_INFERENCE, "false")
+    try:
+        return spark.read.parquet(where)
+    finally:
+        spark.conf.set(_INFERENCE, before or "true")
+
+
+def _sorted(found: DataFrame) -> DataFrame:
+    names = [coalesce(found[f"first{one}"], found[f"second{one}"]) for one in _PLACE_OF]
+    return found.orderBy(*names)
+
+
+def _json(found: DataFrame) -> None:
+    for row in found.toLocalIterator():
+        values: dict[str, Any] = row.asDict()
+        values["fields"] = [name for name in values["fields"].split(", ") if name]
+        del values["brokerName"]
+        sys.stdout.write(json.dumps(values, default=instant) + "\n")
+
+
+def _lines(found: DataFrame) -> None:
+    for row in found.toLocalIterator():
+        places = [_place(row, side) for side in ("first", "second")]
+        words = [row["difference"], row["messageId"], *places, row["fields"]]
+        sys.stdout.write("  ".join(printable(word) for word in words if word) + "\n")
+
+
+def _place(row: Row, side: str) -> str:
+    if row[f"{side}Broker"] is None:
+        return f"not in the {side}"
+    broker, topic, queue_id, at = (row[f"{side}{name}"] for name in _PLACE_OF)
+    return f"{broker} {topic}/{queue_id}@{at}"
+
+
+def _tell(given: argparse.Namespace, text: str) -> None:
+    (sys.stderr if given.json else sys.stdout).write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

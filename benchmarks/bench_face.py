@@ -149,7 +149,11 @@ class Condition:
     def sql(self, *, of_all: bool) -> str:
         """Return it in SQL; ``of_all``: of columns in a sum, which DuckDB does not hand on."""
         first, (begin, end) = self.rows // 8, self.times
-        zero, second, empty = (" + 0", " + INTERVAL 0 SECOND", " || ''") if of_all else ("",) * 3
+        zero, second, empty = (
+            (" + round(random() / 4)", " + INTERVAL 0 SECOND", " || left(random()::VARCHAR, 0)")
+            if of_all
+            else ("",) * 3
+        )
         return {
             "offsets": f"queueId{zero} = 1 AND queueOffset{zero} >= {first} "
             f"AND queueOffset{zero} < {first + 1_000}",

@@ -7,6 +7,7 @@ queues, topics and groups are kept once.
 import hashlib
 from array import array
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -63,7 +64,7 @@ class CheckpointLog:
 
     def add_pair(self, topic: str, group: str) -> None:
         """Note that a group pops a topic. Raises InvalidOptionError where there are too many."""
-        if is_topic(topic) and is_topic(group):
+        if (topic, group) not in self.pairs and is_topic(topic) and is_topic(group):
             self.pairs.add((topic, group))
             self._check_room()
 
@@ -132,7 +133,7 @@ class CheckpointLog:
         )
 
     def _hash(self, key: PopKey) -> int:
-        return hash_of(*key[:-1], key.broker or self._broker)
+        return _hash_of_key(key, self._broker)
 
     def _identity(self, found: Checkpoint) -> int:
         # A checkpoint that is put again has the key of the one before and another time.
@@ -156,6 +157,11 @@ def hash_of(*parts: str | int) -> int:
     """Return a number of 64 bits, signed, that is one only by chance with that of other parts."""
     data = "\0".join(map(str, parts)).encode(errors="replace")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), signed=True)
+
+
+@lru_cache(maxsize=4096)  # Acknowledgements of a checkpoint, which have its key, lie near it.
+def _hash_of_key(key: PopKey, broker: str) -> int:
+    return hash_of(*key[:-1], key.broker or broker)
 
 
 def _among(keys: Int64s, places: Int64s, ack_keys: Int64s, ack_places: Int64s) -> Mask:

@@ -111,10 +111,10 @@ def test_faults_of_real_groups_have_their_verdicts_and_a_group_that_works_has_no
     left_ms = json.loads(lost[1]["numbers"])["leftMs"]
     assert 3_600_000 - SECONDS * 10_000 < left_ms < 3_600_000
     assert json.loads(mix["numbers"]) == {"members": 2, "expressions": 2}
-    assert " take TagA; " in mix["evidence"]
-    assert " take TagA || TagB:" in mix["evidence"]
+    assert " to TagA by " in mix["evidence"]
+    assert " to TagA || TagB by " in mix["evidence"]
     assert (
-        "no member was given the queue, and none of its members (1) holds the lock"
+        "no member was given the queue, and no member, of 1, holds the queue's lock"
         in order[0]["evidence"]
     )
     # Of the store that the broker left, what needs its consumers is not known.

@@ -148,27 +148,29 @@ def test_a_fault_has_its_word_and_no_other_and_the_numbers_that_show_it(word: st
 def test_the_evidence_of_each_verdict() -> None:
     assert {word: only(facts).evidence for word, (facts, _) in FAULTS.items()} == {
         "AHEAD": "the group's offset 1,500 is 500 beyond the queue's end 1,000: the group "
-        "will skip the next 500 messages",
-        "NEVER_COMMITTED": "no offset is committed in queue b/0, with 7 messages, the first of "
-        "which waits for 10 min",
-        "NO_MEMBERS": "405 messages wait, and no consumer of the group is connected to b",
-        "FILTER_ONLY": "400 messages follow the group's offset, and none of them matches its "
-        "expression A || B",
-        "STUCK_QUEUE": "the offset has been 600 for 10 s, and 400 messages wait, while 200 "
-        "messages of other queues were consumed",
-        "HOT_QUEUE": "the queue received 900 of the 1,000 messages of the last 10 min, as one of "
-        "3 queues, and 400 of the 400 waiting ones are in it",
-        "SLOW_CONSUMER": "in 10 s 400 messages were stored and 200 consumed; 800 wait, the first "
-        "for 10 min",
-        "EXPIRING": "30 messages from offset 870 on were deleted before they were consumed; "
+        "will skip the next 500 messages that arrive",
+        "NEVER_COMMITTED": "no offset is committed in queue b/0: 7 messages wait there, the "
+        "oldest for 10 min",
+        "NO_MEMBERS": "405 messages wait, and no consumer of the group is connected to broker b",
+        "FILTER_ONLY": "400 messages come after the group's offset, and none of them matches the "
+        "group's filter A || B: it has nothing to do, unless the filter is wrong",
+        "STUCK_QUEUE": "the offset stayed at 600 for 10 s, and 400 messages wait, while the group "
+        "consumed 200 messages of other queues",
+        "HOT_QUEUE": "this queue, one of 3, received 900 of the 1,000 messages of the last 10 min, "
+        "and 400 of the 400 messages that wait are in it",
+        "SLOW_CONSUMER": "in the last 10 s 400 messages were stored and 200 consumed; 800 wait, "
+        "the oldest for 10 min",
+        "EXPIRING": "30 messages, from offset 870 on, were deleted before the group consumed them; "
         "100 more wait",
-        "POISON": "message ID with the keys order-1 failed 5 times and will be delivered again",
-        "INCONSISTENT_SUBSCRIPTION": "of 3 members c1 take A; c2 and 1 more take A || B: what "
-        "is consumed of a queue depends on the member that has it",
-        "PAUSED_BY_ORDER": "the group consumes in order, c1 was given the queue, and none of its "
-        "members (1) holds the lock; 400 messages wait, the first for 10 min",
-        "DEAD_LETTERS": "3 messages are in the dead-letter topic, the newest of 2027-01-15 "
-        "08:00:00Z",
+        "POISON": "message ID (keys order-1) was consumed 5 times without success, and will be "
+        "delivered again",
+        "INCONSISTENT_SUBSCRIPTION": "the 3 members subscribe differently, to A by c1; to A || B "
+        "by c2 and 1 more: which messages of a queue are consumed depends on the member that has "
+        "the queue",
+        "PAUSED_BY_ORDER": "the group consumes in order, c1 was given the queue, and no member, "
+        "of 1, holds the queue's lock; 400 messages wait, the oldest for 10 min",
+        "DEAD_LETTERS": "3 messages are in the dead-letter topic, and will not be delivered again; "
+        "the newest came at 2027-01-15 08:00:00Z",
     }
 
 
@@ -210,8 +212,8 @@ def test_a_look_back_decides_what_stands() -> None:
     found = only(group(stands, moves))
     assert found.word == "STUCK_QUEUE"
     assert found.evidence == (
-        "the offset has been 600 for 10 s, and 400 messages wait, while 200 messages of other "
-        "queues were consumed"
+        "the offset stayed at 600 for 10 s, and 400 messages wait, while the group consumed 200 "
+        "messages of other queues"
     )
     assert (found.topic, found.broker_name, found.queue_id) == ("T", "b", 0)
     assert found.next == "mqlog cat PLACE T/0@600 -n 1"
@@ -280,12 +282,12 @@ def test_a_message_that_the_broker_will_delete_within_a_day_is_told() -> None:
     found = only(group(soon))
     assert (found.word, found.queue_id) == ("EXPIRING", 0)
     assert found.evidence == (
-        "the broker will delete the message at offset 600 about 2027-01-15 11:00:00Z, in 3 h, "
-        "as its file will have expired; 400 messages wait, the first for 10 min"
+        "the broker will delete messages from offset 600 on at about 2027-01-15 11:00:00Z, in 3 h, "
+        "because their file will be too old; 400 messages wait, the oldest for 10 min"
     )
     assert found.numbers["leftMs"] == 3 * 60 * MINUTE
     full = only(group(replace(soon, loss=lost(NOW + MINUTE, "DISK"))))
-    assert "as the disk will be full; 400" in full.evidence
+    assert "because the disk will be full; 400" in full.evidence
     assert only(group(replace(soon, loss=lost(NOW - 1)))).numbers["leftMs"] == 0
     assert verdicts(group(replace(soon, loss=lost(NOW + 24 * 60 * MINUTE)))) == []
     # What nobody waits for may go, and what has just come is not late.

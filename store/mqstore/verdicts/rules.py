@@ -34,7 +34,8 @@ def ahead(group: GroupFacts) -> Iterator[Verdict]:
             beyond = queue.consumer_offset - queue.broker_offset
             evidence = (
                 f"the group's offset {queue.consumer_offset:,} is {beyond:,} beyond the queue's "
-                f"end {queue.broker_offset:,}: the group will skip the next {beyond:,} messages"
+                f"end {queue.broker_offset:,}: the group will skip the next {beyond:,} messages "
+                "that arrive"
             )
             numbers = {
                 "consumerOffset": queue.consumer_offset,
@@ -55,8 +56,8 @@ def never_committed(group: GroupFacts) -> Iterator[Verdict]:
             continue
         messages = sum(queue.lag for queue in queues)
         evidence = (
-            f"no offset is committed in {queue_names(queues)}, with {messages:,} messages, the "
-            f"first of which waits for {span(waits_ms)}"
+            f"no offset is committed in {queue_names(queues)}: {messages:,} messages wait there, "
+            f"the oldest for {span(waits_ms)}"
         )
         numbers = {"queues": len(queues), "lag": messages, "waitsMs": waits_ms}
         yield Verdict(
@@ -74,7 +75,7 @@ def no_members(group: GroupFacts) -> Iterator[Verdict]:
             brokers = sorted({queue.broker_name for queue in queues})
             evidence = (
                 f"{messages:,} messages wait, and no consumer of the group is connected to "
-                f"{names_of(brokers)}"
+                f"{'broker' if len(brokers) == 1 else 'brokers'} {names_of(brokers)}"
             )
             numbers = {"consumers": 0, "lagMatching": messages}
             yield Verdict(
@@ -96,12 +97,12 @@ def inconsistent_subscription(group: GroupFacts) -> Iterator[Verdict]:
         if len(clients) < 2:
             continue
         told = "; ".join(
-            f"{shown(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''} {expression}"
+            f"{expression} by {shown(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''}"
             for expression, ids in sorted(clients.items())[:3]
         )
         evidence = (
-            f"of {len(members)} members {told}: what is consumed of a queue depends on the "
-            "member that has it"
+            f"the {len(members)} members subscribe differently, {told}: which messages of a queue "
+            "are consumed depends on the member that has the queue"
         )
         numbers = {"members": len(members), "expressions": len(clients)}
         command = f"mqlog subscriptions PLACE -g {word(group.group)}"
@@ -111,12 +112,12 @@ def inconsistent_subscription(group: GroupFacts) -> Iterator[Verdict]:
 def _normal(expression: FilterExpression | None) -> str:
     """Return what a member does with a topic; the same for the same tags in another order."""
     if expression is None:
-        return "do not subscribe to it"
+        return "not at all"
     text = expression.expression
     if expression.kind.upper() != SQL92:
         tags = {tag.strip() for tag in text.split("||")} - {""}
         text = " || ".join(sorted(tags)) or "*"
-    return f"take {shown(text)}"
+    return f"to {shown(text)}"
 
 
 def paused_by_order(group: GroupFacts) -> Iterator[Verdict]:
@@ -136,9 +137,8 @@ def paused_by_order(group: GroupFacts) -> Iterator[Verdict]:
             f"{names_of(given)} was given the queue" if given else "no member was given the queue"
         )
         evidence = (
-            f"the group consumes in order, {whose}, and none of its members "
-            f"({len(members)}) holds the lock; {queue.lag:,} messages wait, the first for "
-            f"{span(waits_ms)}"
+            f"the group consumes in order, {whose}, and no member, of {len(members)}, holds the "
+            f"queue's lock; {queue.lag:,} messages wait, the oldest for {span(waits_ms)}"
         )
         numbers = {"members": len(members), "locked": 0, "lag": queue.lag, "waitsMs": waits_ms}
         command = f"mqlog groups PLACE -g {word(group.group)}"
@@ -153,8 +153,9 @@ def filter_only(group: GroupFacts) -> Iterator[Verdict]:
         if not is_all or topic.longest_wait_ms < WAITING_MS or any(q.matching for q in queues):
             continue
         evidence = (
-            f"{topic.lag:,} messages follow the group's offset, and none of them matches its "
-            f"expression {shown(str(queues[0].filter))}"
+            f"{topic.lag:,} messages come after the group's offset, and none of them matches the "
+            f"group's filter {shown(str(queues[0].filter))}: it has nothing to do, unless the "
+            "filter is wrong"
         )
         numbers = {"lag": topic.lag, "lagMatching": 0, "waitsMs": topic.longest_wait_ms}
         yield Verdict(
@@ -195,9 +196,9 @@ def _stands(queue: QueueFacts, others: Sequence[QueueFacts]) -> tuple[str, dict[
     if not of_others:
         return None
     evidence = (
-        f"the offset has been {queue.start:,} for {span(queue.before.ms_ago)}, and "
-        f"{queue.lag:,} messages wait, while {of_others:,} messages of other queues were "
-        "consumed"
+        f"the offset stayed at {queue.start:,} for {span(queue.before.ms_ago)}, and "
+        f"{queue.lag:,} messages wait, while the group consumed {of_others:,} messages of other "
+        "queues"
     )
     return evidence, {"consumed": 0, "consumedOfOthers": of_others}
 
@@ -211,9 +212,9 @@ def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
             received = queue.received or 0
             of_all = sum(one.received or 0 for one in topic.queues)
             evidence = (
-                f"the queue received {received:,} of the {of_all:,} messages of the last "
-                f"{span(RECENT_MS)}, as one of {len(topic.queues)} queues, and {queue.lag:,} of "
-                f"the {topic.lag:,} waiting ones are in it"
+                f"this queue, one of {len(topic.queues)}, received {received:,} of the {of_all:,} "
+                f"messages of the last {span(RECENT_MS)}, and {queue.lag:,} of the {topic.lag:,} "
+                "messages that wait are in it"
             )
             numbers = {
                 "received": received,
@@ -257,8 +258,8 @@ def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
             continue
         members = sum(q.consumers or 0 for q in topic.queues[:1])
         evidence = (
-            f"in {span(ms)} {stored:,} messages were stored and {consumed:,} consumed; "
-            f"{topic.lag:,} wait, the first for {span(topic.longest_wait_ms)}"
+            f"in the last {span(ms)} {stored:,} messages were stored and {consumed:,} consumed; "
+            f"{topic.lag:,} wait, the oldest for {span(topic.longest_wait_ms)}"
         )
         numbers = {
             "stored": stored,
@@ -285,8 +286,8 @@ def expiring(group: GroupFacts) -> Iterator[Verdict]:
 
 def _lost(queue: QueueFacts) -> tuple[str, dict[str, int]]:
     evidence = (
-        f"{queue.expired:,} messages from offset {queue.consumer_offset or 0:,} on were deleted "
-        f"before they were consumed; {queue.lag:,} more wait"
+        f"{queue.expired:,} messages, from offset {queue.consumer_offset or 0:,} on, were deleted "
+        f"before the group consumed them; {queue.lag:,} more wait"
     )
     return evidence, {"expired": queue.expired, "minOffset": queue.min_offset, "lag": queue.lag}
 
@@ -298,11 +299,11 @@ def _soon_lost(topic: TopicFacts, queue: QueueFacts) -> tuple[str, dict[str, int
     left_ms = max(0, loss.at_ms - topic.as_of_ms)
     if left_ms >= SOON_MS:
         return None
-    why = "the disk will be full" if loss.by == LOST_BY_DISK else "its file will have expired"
+    why = "the disk will be full" if loss.by == LOST_BY_DISK else "their file will be too old"
     evidence = (
-        f"the broker will delete the message at offset {queue.start:,} about "
-        f"{moment(loss.at_ms)}, in {span(left_ms)}, as {why}; {queue.lag:,} messages wait, the "
-        f"first for {span(topic.waits_ms(queue))}"
+        f"the broker will delete messages from offset {queue.start:,} on at about "
+        f"{moment(loss.at_ms)}, in {span(left_ms)}, because {why}; {queue.lag:,} messages wait, "
+        f"the oldest for {span(topic.waits_ms(queue))}"
     )
     numbers = {"etaLossMs": loss.at_ms, "etaLossEarliestMs": loss.earliest_ms, "leftMs": left_ms}
     return evidence, numbers | {"lag": queue.lag}
@@ -312,10 +313,10 @@ def poison(group: GroupFacts) -> Iterator[Verdict]:
     """POISON: a message failed several times, and will be delivered again."""
     for retried in group.retried:
         if retried.times >= MIN_TRIES:
-            keys = f" with the keys {shown(retried.keys)}" if retried.keys else ""
+            keys = f" (keys {shown(retried.keys)})" if retried.keys else ""
             evidence = (
-                f"message {shown(retried.msg_id)}{keys} failed {retried.times} times and will be "
-                "delivered again"
+                f"message {shown(retried.msg_id)}{keys} was consumed {retried.times} times without "
+                "success, and will be delivered again"
             )
             numbers = {"reconsumeTimes": retried.times}
             command = f"mqlog find PLACE --id {word(retried.msg_id)}"
@@ -326,8 +327,11 @@ def dead_letters(group: GroupFacts) -> Iterator[Verdict]:
     """DEAD_LETTERS: messages that the group has given up."""
     if group.dead_letters:
         since = group.newest_dead_ms
-        newest = "" if since is None else f", the newest of {moment(since)}"
-        evidence = f"{group.dead_letters:,} messages are in the dead-letter topic{newest}"
+        newest = "" if since is None else f"; the newest came at {moment(since)}"
+        evidence = (
+            f"{group.dead_letters:,} messages are in the dead-letter topic, and will not be "
+            f"delivered again{newest}"
+        )
         numbers = {"deadLetters": group.dead_letters}
         command = f"mqlog retries PLACE -g {word(group.group)} --dead"
         yield Verdict("DEAD_LETTERS", group.group, evidence, numbers, command)

@@ -33,6 +33,7 @@ SIZES = {
     "spark_write": 1_000_000,
     "settings": 400_000,
     "audit": 400_000,
+    "points": 10_240,
     "live": 400_000,
     "proxy": 100_000,
     "send": 100_000,

@@ -69,12 +69,11 @@ def _kind(pid: int) -> str:
 def _used() -> dict[int, float]:
     """Return the CPU seconds of this process and of each one below it, by process id."""
     parents, used = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):  # noqa: PTH208
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:  # It ended meanwhile.
             continue
-        pid = int(path.parent.name)
         parents[pid] = int(fields[1])
         used[pid] = sum(map(int, fields[11:15]))  # utime, stime, and those of waited children
     found = {os.getpid()}

@@ -69,7 +69,7 @@ def _kind(pid: int) -> str:
 def _used() -> dict[int, float]:
     """Return the CPU seconds of this process and of each one below it, by process id."""
     parents, used = {}, {}
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):  # noqa: PTH208
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:  # It ended meanwhile.

@@ -55,6 +55,7 @@ def laid_out(root: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("cluster", ["5.5.0"], indirect=True, scope="session")
 def test_a_look_at_many_topics_of_a_broker_has_every_row_and_a_later_one_asks_little(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

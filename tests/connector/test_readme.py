@@ -11,7 +11,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from live.taking import TakingCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
+from mqstore.copy.take_point import take_point
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
+from mqstore.files.points.backing import LocalBacking
 from mqstore.options.option import options_of
 from mqstore.request.read_options import READ_OPTIONS, ReadOptions, StreamOptions, takers
 from mqstore.tables.catalog import CATALOG
@@ -116,6 +118,9 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
     data = tmp_path / "data"
     for root in ("broker-a/store", "brokers/one/store"):
         shutil.copytree(golden_550, data / root)
+    kept = tmp_path / "backup"
+    kept.mkdir()
+    take_point(data / "broker-a" / "store", LocalBacking(str(kept / "broker-a")))
     front = FRONT.replace("SHOP_ORDERS", "GTopic", 1)
     pages = "\n".join((front, GUIDE, WRITE, LIVE, TABLES, STORES))
     with TakingCluster().running() as fake:
@@ -124,7 +129,8 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
         found = re.findall(r"^```python\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)
         for example in found:
             here = re.sub(r"ns1:9876(,ns2:9876)?", fake.address, example)
-            exec(here.replace("/data/", f"{data}/"), {"spark": spark})
+            here = here.replace("/data/", f"{data}/").replace("/backup/", f"{kept}/")
+            exec(here, {"spark": spark})
 
 
 @pytest.mark.spark

@@ -64,7 +64,7 @@ def expected(found: Sequence[Difference]) -> list[dict[str, Any]]:
 def test_the_rows_are_what_the_audit_finds_however_many_tasks_there_are(
     roots: tuple[Path, Path], rule: AuditRule, of_task: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audits, "_MESSAGES_OF_A_TASK", of_task)
+    monkeypatch.setattr(audits, "MESSAGES_OF_A_TASK", of_task)
     found = of_users(audited(*roots, rule))
     work = parts.planned(roots[0], "audit", against=str(roots[1]), identity=rule.by)
 

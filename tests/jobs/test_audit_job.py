@@ -10,7 +10,8 @@ import mqlog
 from audit.test_audit import LAYOUT
 from audit.test_audit_tables import SENT, changed
 from jobs.command import Run
-from mqlog_jobs.spark import audit, audited
+from mqlog_jobs.spark import audit
+from mqstore.tables import audits
 from support.oracle import Message
 from support.stores import lay_out
 
@@ -36,7 +37,7 @@ def test_tasks_find_what_the_command_finds(
     by: str,
     system: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr(audited, "_MESSAGES_OF_A_TASK", 25)  # Many tasks, and queues that are cut.
+    monkeypatch.setattr(audits, "MESSAGES_OF_A_TASK", 25)  # Many tasks, and queues that are cut.
     expected = run("audit", *roots, "--by", by, "--json", *system).rows
     words = ["--from", str(roots[0]), "--against", str(roots[1]), "--by", by, *system]
     assert audit.main([*words, "--json"]) == 1

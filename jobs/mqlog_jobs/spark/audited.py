@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, lit, when
@@ -32,12 +33,12 @@ from mqstore.audit.rows import AuditRule, DigestedRows, digested, digested_batch
 from mqstore.audit.sides import AuditSide
 from mqstore.format.arrays import Mask
 from mqstore.read.source import QueueSlice, slices_of
-from mqstore.tables.audits import SCHEMA, difference_row
-from mqstore.tables.columns import batches, packed
+from mqstore.tables import audits
+from mqstore.tables.audits import SCHEMA, difference_row, shares
+from mqstore.tables.columns import batches
 
 ArrowBatches: TypeAlias = Iterable[pa.RecordBatch]
 Pieces: TypeAlias = Iterator[tuple[str, DigestedRows, pa.RecordBatch | None]]
-_MESSAGES_OF_A_TASK: Final = 1_000_000
 _DESCRIBED_AT_A_TIME: Final = 2_000
 _WORK_ROWS: Final = pa.schema([pa.field("work", pa.int64(), nullable=False)])
 _DIGESTS: Final = pa.schema(
@@ -69,7 +70,7 @@ class BrokersInTasks:
         works = tuple(
             (broker.name, pieces)
             for broker in side.brokers
-            for pieces in packed(_cut(slices_of(broker.snapshot)), _length, _MESSAGES_OF_A_TASK)
+            for pieces in shares(_cut(slices_of(broker.snapshot)))
         )
         numbers = spark.sparkContext.parallelize([(n,) for n in range(len(works))], len(works) or 1)
         frame = spark.createDataFrame(numbers, from_arrow_schema(_WORK_ROWS))
@@ -176,14 +177,10 @@ def differences_in_tasks(
     return left.select(*_MESSAGES.names).mapInArrow(work, from_arrow_schema(SCHEMA))
 
 
-def _length(piece: QueueSlice) -> int:
-    return piece.end - piece.start
-
-
 def _cut(pieces: Iterable[QueueSlice]) -> Iterator[QueueSlice]:
     for piece in pieces:
-        for start in range(piece.start, piece.end, _MESSAGES_OF_A_TASK):
-            end = min(piece.end, start + _MESSAGES_OF_A_TASK)
+        for start in range(piece.start, piece.end, audits.MESSAGES_OF_A_TASK):
+            end = min(piece.end, start + audits.MESSAGES_OF_A_TASK)
             yield replace(piece, start=start, end=end, weight=None)
 
 
@@ -261,8 +258,8 @@ def _compared(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the differences among messages, of which all of an identity are here."""
     rows = pa.Table.from_batches(found, _MESSAGES)
-    for broker in sorted(set(rows["broker"].to_pylist())):
-        some = rows.filter(pa.array([name == broker for name in rows["broker"].to_pylist()]))
+    for broker in sorted(pc.unique(rows["broker"]).to_pylist()):
+        some = rows.filter(pc.equal(rows["broker"], broker))
         differences = list(_messages_compared(some).differences())
         lookups = [side.lookup(rule, _contents(some, number)) for number, side in enumerate(sides)]
         told = described(differences, (lookups[0], lookups[1]), rule, _DESCRIBED_AT_A_TIME)

@@ -5,7 +5,7 @@ part reads all.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +28,7 @@ from mqstore.tables.table import BY_QUEUE, Table, TableRequest
 AGAINST: Final = "against"
 IDENTITY: Final = "identity"
 IGNORED: Final = "ignoredProperties"
-_MESSAGES_OF_A_TASK: Final = 1_000_000
+MESSAGES_OF_A_TASK: Final = 1_000_000
 
 
 def _places(side: str) -> Columns:
@@ -119,6 +119,11 @@ def chosen_snapshots(stores: OpenStores) -> list[Snapshot]:
     return list(map(without_system, found)) if hides else found
 
 
+def shares(slices: Iterable[QueueSlice]) -> list[tuple[QueueSlice, ...]]:
+    """Return the slices of each task, about a million messages."""
+    return packed(slices, lambda piece: piece.end - piece.start, MESSAGES_OF_A_TASK)
+
+
 def _audit(request: TableRequest) -> list[AuditPart]:
     if request.against is None:
         expected = "table=audit needs the place to compare with: a path as that of the read"
@@ -135,7 +140,7 @@ def _audit(request: TableRequest) -> list[AuditPart]:
         counts.update(side.counts())
     return [
         AuditPart((sides[0].of_queues(some), sides[1].of_queues(some)), rule)
-        for some in map(frozenset, packed(sorted(counts), counts.__getitem__, _MESSAGES_OF_A_TASK))
+        for some in map(frozenset, packed(sorted(counts), counts.__getitem__, MESSAGES_OF_A_TASK))
     ]
 
 
@@ -144,7 +149,7 @@ def _digests(request: TableRequest) -> list[DigestPart]:
     return [
         DigestPart(snapshot.broker_name, some, rule)
         for snapshot in chosen_snapshots(request.stores)
-        for some in packed(slices_of(snapshot), lambda p: p.end - p.start, _MESSAGES_OF_A_TASK)
+        for some in shares(slices_of(snapshot))
     ]
 
 

@@ -9,11 +9,11 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 # Tests without a JVM share four processes, each file in one of them. Those with JVMs wait more than
-# they compute: three lanes side by side, and two processes for the longest of them, that with
-# brokers. What is chosen by ARGS runs in one process and can print.
+# they compute: two lanes side by side, one with Spark and one with brokers, the longest, in two
+# processes. What is chosen by ARGS runs in one process and can print.
 PYTEST := $(BIN)/python -m pytest
 NO_JVM := $(if $(ARGS),,-n 4 --dist loadfile) -m 'not spark and not broker'
-LANES  := with-spark with-brokers with-both
+LANES  := with-spark with-brokers
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON \
@@ -35,17 +35,15 @@ check: $(READY)  ## style, types and the tests without a JVM, in small samples: 
 
 test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to choose)
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(NO_JVM) \
-		&& $(MAKE) --no-print-directory --jobs=3 --output-sync=target $(LANES))
+		&& $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(LANES))
 
 with-spark:
-	@echo 'Tests with Spark:' && $(PYTEST) -m 'spark and not broker' --ignore tests/matrix
+	@echo 'Tests with Spark, those with brokers too, then those of every line of Spark:' \
+		&& $(PYTEST) -m 'spark and not broker' --ignore tests/matrix \
+		&& $(PYTEST) -m 'spark and broker' && $(PYTEST) -m spark tests/matrix
 
 with-brokers:
 	@echo 'Tests with brokers:' && $(PYTEST) -n 2 --dist loadfile -m 'broker and not spark'
-
-with-both:
-	@echo 'Tests with Spark and brokers, then those of every line of Spark:' \
-		&& $(PYTEST) -m 'spark and broker' && $(PYTEST) -m spark tests/matrix
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
 	@MQLOG_SAMPLE=$${MQLOG_SAMPLE:-whole} $(PYTEST) -m soak -s $(ARGS)

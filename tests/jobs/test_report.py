@@ -1,6 +1,7 @@
 """What a report says of stores: the same numbers as the tables, sampled where it says so."""
 
 import re
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -295,6 +296,36 @@ def test_samples_become_a_chart_of_the_last_one_of_each_step_and_a_line_for_each
     assert "from 6 samples of mqlog record" in text
     assert "from 100 to 40" in text
     assert "CG_&lt;GONE&gt;" in text
+
+
+def test_the_rates_of_a_group_are_known_where_those_of_all_its_queues_are(
+    store: MakeStore, tmp_path: Path, run: Run
+) -> None:
+    offsets = {("T", group): dict.fromkeys(range(4), 1) for group in ("CG_SHOP", "CG_HALF")}
+    root = store(messages(8, SECOND), Layout(group_offsets=offsets)).root
+    folder = tmp_path / "s.parquet"
+    with closing(Recording(str(folder), 1 << 20)) as recording:
+        at_ms = time.time_ns() // 1_000_000 - 3_600 * SECOND
+        row = {
+            "asOf": datetime.fromtimestamp(at_ms / 1000, UTC), "brokerName": "broker-1",
+            "topic": "T", "minOffset": 0, "brokerOffset": 0, "consumerOffset": 0, "lag": 0,
+        }  # fmt: skip
+        seen = [("CG_HALF", 0), *(("CG_SHOP", queue_id) for queue_id in range(4))]
+        rows = [row | {"group": group, "queueId": queue_id} for group, queue_id in seen]
+        recording.add(pa.Table.from_pylist(rows, SAMPLE_SCHEMA), at_ms)
+    rates_of = {
+        (one["group"], one["queueId"]): one["consumedRate"]
+        for one in run("forecast", root, "--samples", folder, "--json").rows
+    }
+    foreseen = HistoryQuery(str(folder)).read(Named.of([str(root)])).foreseen
+
+    assert rates_of["CG_HALF", 0] is not None
+    assert rates_of["CG_HALF", 1] is None
+    assert not isinstance(foreseen, Unread)
+    assert (foreseen["CG_HALF"].stored, foreseen["CG_HALF"].consumed) == (None, None)
+    shop = foreseen["CG_SHOP"]
+    assert shop.stored == pytest.approx(8 / 3_600, rel=0.1)
+    assert shop.consumed == pytest.approx(4 / 3_600, rel=0.1)
 
 
 def test_of_many_samples_in_a_step_the_last_one_is_shown(store: MakeStore, tmp_path: Path) -> None:

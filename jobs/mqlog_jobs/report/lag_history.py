@@ -89,5 +89,6 @@ def _of_group(rows: Sequence[Row]) -> Foreseen:
 
 
 def _sum(rows: Sequence[Row], column: str) -> float | None:
+    """Return the rate of all queues; None where that of one is not known."""
     known = [value for row in rows if isinstance(value := row[column], float)]
-    return sum(known) if known else None
+    return sum(known) if len(known) == len(rows) else None

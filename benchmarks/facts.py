@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore import __version__
+from support.processes import stats
 
 _SERVERS = {
     b"kafka.Kafka": "broker",
@@ -68,19 +69,13 @@ def _kind(pid: int) -> str:
 
 def _used() -> dict[int, float]:
     """Return the CPU seconds of this process and of each one below it, by process id."""
-    parents, used = {}, {}
-    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:  # It ended meanwhile.
-            continue
-        parents[pid] = int(fields[1])
-        used[pid] = sum(map(int, fields[11:15]))  # utime, stime, and those of waited children
+    every = stats()
     found = {os.getpid()}
     for _ in range(6):  # this process, the launcher, the JVM, the daemon, its workers
-        found |= {pid for pid, parent in parents.items() if parent in found}
+        found |= {pid for pid, fields in every.items() if int(fields[1]) in found}
     ticks = os.sysconf("SC_CLK_TCK")
-    return {pid: used[pid] / ticks for pid in found}
+    # utime, stime, and those of waited children
+    return {pid: sum(map(int, every[pid][11:15])) / ticks for pid in found}
 
 
 def _cpu() -> str:

@@ -20,6 +20,8 @@ from typing import Final
 
 import pytest
 
+from support.processes import stats
+
 LATE_S: Final = 600.0
 """So long a program may take for one step, on whatever machine."""
 
@@ -109,12 +111,7 @@ def _batches(target: Path, kind: str) -> int:
 
 def parents() -> dict[int, int]:
     """Return all processes of the machine, each with its parent."""
-    found = {}
-    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208
-        with suppress(OSError, ValueError):
-            text = Path(f"/proc/{pid}/stat").read_text()
-            found[pid] = int(text.rpartition(")")[2].split()[1])
-    return found
+    return {pid: int(fields[1]) for pid, fields in stats().items()}
 
 
 def command_of(pid: int) -> bytes:

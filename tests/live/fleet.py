@@ -26,6 +26,8 @@ SILENT, BROKEN, LIES, SLOW = "silent", "broken", "lies", "slow"
 """What a broker can be made to do: never answer, hang up, answer nonsense, answer after 1.5 s."""
 SLOW_S = 1.5
 _NAME_SERVER = "name server"
+_CHANGES = {"move", "leave", "create"}
+"""Methods of the model."""
 _WAIT_S = 120
 _Answer = str | tuple[int, str, str]
 
@@ -103,6 +105,17 @@ class Model:
             topic, group = random.choice(self.groups[broker])
             ends = self.queues[broker, topic]
             self.committed[broker, topic, group] = {n: high for n, (_, high) in enumerate(ends)}
+
+    def leave(self, group: str) -> None:
+        """Let the consumers of a group go."""
+        self.online.discard(group)
+
+    def create(self, broker: str, topic: str, group: str) -> None:
+        """Make a topic, without a message, and let a group commit where it begins."""
+        self.topics[broker].append(topic)
+        self.groups[broker].append((topic, group))
+        self.queues[broker, topic] = [(0, 0)] * self.size.queues
+        self.committed[broker, topic, group] = dict.fromkeys(range(self.size.queues), 0)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Broker, group, topic, queueId, brokerOffset, consumerOffset, minOffset, lag, status."""
@@ -329,8 +342,8 @@ async def _served(size: Size, pipe: Connection) -> None:
         except EOFError:
             over.set()
             return
-        if name == "move":
-            server.model.move(*arguments)
+        if name in _CHANGES:
+            getattr(server.model, name)(*arguments)
         elif name == "mode":
             server.modes[arguments[0]] = arguments[1]
         elif name == "asked":
@@ -349,7 +362,7 @@ class Fleet:
 
     def __init__(self, size: Size, pipe: Connection) -> None:
         self._size = size
-        self._moves: list[tuple[int, int, int]] = []
+        self._changes: list[tuple[str, tuple[Any, ...]]] = []
         self._pipe = pipe
         self.ports: dict[str, int] = self._told()
         self.address = f"{LOOPBACK}:{self.ports[_NAME_SERVER]}"
@@ -358,14 +371,21 @@ class Fleet:
     def model(self) -> Model:
         """What the brokers hold now, made anew: there is nothing of it in memory before."""
         found = Model(self._size)
-        for move in self._moves:
-            found.move(*move)
+        for name, arguments in self._changes:
+            getattr(found, name)(*arguments)
         return found
 
     def move(self, seed: int, brokers: int, topics: int = 2) -> None:
         """Store and consume, here and there."""
-        self._moves.append((seed, brokers, topics))
-        self._do("move", seed, brokers, topics)
+        self._change("move", seed, brokers, topics)
+
+    def leave(self, group: str) -> None:
+        """Let the consumers of a group go."""
+        self._change("leave", group)
+
+    def create(self, broker: str, topic: str, group: str) -> None:
+        """Make a topic and have a group commit in it."""
+        self._change("create", broker, topic, group)
 
     def make(self, broker: str, mode: str) -> None:
         """Let a broker be SILENT, BROKEN, SLOW, tell LIES, or be well again: an empty text."""
@@ -377,6 +397,10 @@ class Fleet:
         for (name, code), count in self._do("asked").items():
             found.setdefault(name, Counter())[code] = count
         return found
+
+    def _change(self, name: str, *arguments: Any) -> None:
+        self._changes.append((name, arguments))
+        self._do(name, *arguments)
 
     def _do(self, name: str, *arguments: object) -> Any:
         self._pipe.send((name, arguments))

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -13,6 +13,8 @@ from mqstore.backlog import BacklogRequest, Planner
 from mqstore.backlog.request import group_test
 from mqstore.backlog.standing import Standing
 from mqstore.errors import StoreError
+from mqstore.live.origin import fleet_look
+from mqstore.live.origin.state import ClusterState
 from mqstore.read.capabilities import check_here
 from mqstore.read.message_query import snapshots_of
 from mqstore.read.selection import OpenStores, Selection
@@ -100,6 +102,53 @@ def test_a_later_look_asks_a_broker_that_did_not_move_four_things(fleet: Fleet) 
         name for name in brokers if moved[name][202]
     ]
     assert sum(1 for name in brokers if moved[name][202]) == 1
+
+
+def moves(fleet: Fleet) -> set[str]:
+    before = fleet.model.log
+    fleet.move(23, 1)
+    return {name for name, at in fleet.model.log.items() if at != before[name]}
+
+
+def consumers_leave(fleet: Fleet) -> set[str]:
+    group = min(fleet.model.online)
+    fleet.leave(group)
+    return {
+        name for name, pairs in fleet.model.groups.items() if group in {one for _, one in pairs}
+    }
+
+
+def a_topic_is_made(fleet: Fleet) -> set[str]:
+    broker = fleet.model.brokers[-1]
+    fleet.create(broker, "Made", "OfMade")
+    return {broker}
+
+
+def nothing_changes(_: Fleet) -> set[str]:
+    return set()
+
+
+@pytest.mark.parametrize("change", [moves, consumers_leave, a_topic_is_made, nothing_changes])
+def test_a_later_look_plans_those_brokers_anew_where_something_changed(
+    fleet: Fleet, change: Callable[[Fleet], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_look, "MEMBERS_S", -1.0)
+    planned: list[str] = []
+    offsets = ClusterState.consumer_offsets
+
+    def noting(state: ClusterState) -> Any:
+        planned.append(state._broker)
+        return offsets(state)
+
+    monkeypatch.setattr(ClusterState, "consumer_offsets", noting)
+    planner = Planner(BacklogRequest())
+    with opened(fleet) as stores:
+        look(stores, planner)
+        assert sorted(planned) == fleet.model.brokers
+        planned.clear()
+        expected = change(fleet)
+        assert in_order(look(stores, planner)) == in_order(fleet.model.rows())
+    assert set(planned) == expected
 
 
 def test_a_backlog_by_offsets_asks_for_no_group_and_no_message(fleet: Fleet) -> None:

@@ -15,7 +15,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -44,7 +44,7 @@ from mqstore.options.grammar import Sql92
 from mqstore.pop.look import offsets_and_bounds, pop_state
 from mqstore.pop.state import PULL, PopState
 from mqstore.read.broker_state import BrokerState, ConnectedGroup, note_left_out
-from mqstore.read.capabilities import unreadable
+from mqstore.read.capabilities import unchanged_since, unreadable
 from mqstore.read.selection import unknown
 from mqstore.read.source import BoundsSource, Origin, Snapshot
 
@@ -82,7 +82,7 @@ class Planner:
 
     def __init__(self, request: BacklogRequest) -> None:
         self._request = request
-        self._kept: dict[Origin, tuple[_Broker, list[BacklogItem]]] = {}
+        self._kept: dict[Origin, _Planned] = {}
 
     def plan(
         self, sources: Sequence[BoundsSource], snapshots: Sequence[Snapshot]
@@ -90,15 +90,17 @@ class Planner:
         """Return what ``plan_all`` returns; raises as it does."""
         request = self._request
         pairs = zip(sources, snapshots, strict=True)
-        brokers = [_Broker.of(source, snapshot, request) for source, snapshot in pairs]
+        looks = [unchanged_since(source) for source in sources]
+        brokers = [self._broker(*pair, look) for pair, look in zip(pairs, looks, strict=True)]
         _check_groups(brokers, request)
         _check_topics(brokers, request)
         items: list[BacklogItem] = []
         kept = {}
-        for broker in brokers:
-            origin = broker.snapshot.origin
+        for broker, snapshot, look in zip(brokers, snapshots, looks, strict=True):
+            origin = snapshot.origin
             of_broker = self._items(broker, self._kept.get(origin), MAX_ITEMS - len(items))
-            kept[origin] = broker, of_broker
+            is_of_look = broker.snapshot.queues == snapshot.queues  # And not of a later one.
+            kept[origin] = _Planned(look if is_of_look else None, broker, of_broker)
             items += of_broker
         self._kept = kept
         refused = (error for broker in brokers for error in broker.refusals(request))
@@ -106,16 +108,34 @@ class Planner:
             raise first
         return items
 
-    def _items(
-        self, broker: "_Broker", kept: "tuple[_Broker, list[BacklogItem]] | None", most: int
-    ) -> list[BacklogItem]:
-        if kept is not None and broker.stands_as(kept[0]):
-            return kept[1]
+    def _broker(self, source: BoundsSource, snapshot: Snapshot, look: int | None) -> "_Broker":
+        """Return what a broker has; as before where looks found no change since."""
+        kept = self._kept.get(snapshot.origin)
+        if (
+            kept is not None
+            and look is not None
+            and look == kept.look
+            and not kept.broker.pops.modes
+        ):
+            return replace(kept.broker, snapshot=snapshot)
+        return _Broker.of(source, snapshot, self._request)
+
+    def _items(self, broker: "_Broker", kept: "_Planned | None", most: int) -> list[BacklogItem]:
+        if kept is not None and broker.stands_as(kept.broker):
+            return kept.items
         found = list(islice(broker.items(self._request), most + 1))
         if len(found) > most:
             expected = f"the stores have more than {MAX_ITEMS:,} rows: name fewer groups"
             raise InvalidOptionError("groups", self._request.groups or "", expected)
         return found
+
+
+class _Planned(NamedTuple):
+    """A broker and its items; ``look`` is the number of the look that last found a change."""
+
+    look: int | None
+    broker: "_Broker"
+    items: list[BacklogItem]
 
 
 def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogItem, ...]]:
@@ -209,9 +229,9 @@ class _Broker:
 
     def stands_as(self, other: "_Broker") -> bool:
         """Tell whether the items are those of another look; those of POP groups change by time."""
-        return not (self.pops.modes or other.pops.modes) and all(
-            getattr(self, name) == getattr(other, name) for name in _OF_ITEMS
-        )
+        pairs = ((getattr(self, name), getattr(other, name)) for name in _OF_ITEMS)
+        has_pops = self.pops.modes or other.pops.modes
+        return not has_pops and all(one is before or one == before for one, before in pairs)
 
     @property
     def groups(self) -> set[str]:

@@ -131,18 +131,30 @@ class DeletesFiles(Protocol):
 
 
 @runtime_checkable
-class ComesAndGoes(Protocol):
-    """A BoundsSource whose broker a look may leave out. Not every one can be."""
+class IsLookedAt(Protocol):
+    """A BoundsSource whose broker is looked at together with others. Not every one is."""
 
     @property
     def away(self) -> StoreError | None:
         """Why the last look left the broker out; None: it did not."""
 
+    @property
+    def look(self) -> int | None:
+        """The number of the look that last found a change of the broker; None: not known.
+
+        Topics, settings, offsets, bounds and consumers are the same until the number changes.
+        """
+
+
+def unchanged_since(source: BoundsSource) -> int | None:
+    """Return the number of the look that last found a change of the broker; None: not known."""
+    return source.look if isinstance(source, IsLookedAt) else None
+
 
 def check_here(sources: Sequence[BoundsSource]) -> None:
     """Raise the error of a broker that the last look left out."""
     for source in sources:
-        if isinstance(source, ComesAndGoes) and source.away is not None:
+        if isinstance(source, IsLookedAt) and source.away is not None:
             raise source.away
 
 

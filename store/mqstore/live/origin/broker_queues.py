@@ -145,9 +145,9 @@ class BrokerQueues:
 
         Who gives no credentials has all rights, or none.
         """
-        queues = list(queues)
         if self.cluster.settings.credentials is None:
             return {}
+        queues = list(queues)
         new = [queue for queue in queues if queue.topic not in self._pulls]
         denied = denied_pulls(self.cluster, new)
         self._pulls |= {queue.topic: denied.get(queue.topic) for queue in new}

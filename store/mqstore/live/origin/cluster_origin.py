@@ -165,6 +165,11 @@ class ClusterBounds:
         return None if self._fleet is None else self._fleet.away.get(self.broker_name)
 
     @property
+    def look(self) -> int | None:
+        """The number of the look that last found a change of the broker; None: not known."""
+        return None if self._fleet is None else self._fleet.changed_at(self.broker_name)
+
+    @property
     def config(self) -> ClusterState | AwayState:
         """What the broker tells beside messages: nothing while it is ``away``."""
         return self._state if self.away is None else AwayState()

@@ -11,6 +11,7 @@ Reference: AdminBrokerProcessor#getBrokerRuntimeInfo (commitLogMinOffset, commit
 dispatchBehindBytes, bootTimestamp); CleanConsumeQueueService#deleteExpiredFiles.
 """
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -39,8 +40,10 @@ MEMBERS_S: Final = 30.0
 """So long stands which groups have consumers, and what those subscribe to."""
 SHRINKING_S: Final = 60.0
 """So long after files were deleted the first offsets of queues still change."""
+_DIGEST_BYTES: Final = 16
+_RUNTIME: Final = requests.GET_BROKER_RUNTIME_INFO()
 _BY_LOOK: Final = (
-    requests.GET_BROKER_RUNTIME_INFO(),
+    _RUNTIME,
     requests.GET_ALL_CONSUMER_OFFSET(),
     requests.GET_ALL_TOPIC_CONFIG(),
     requests.GET_ALL_MESSAGE_REQUEST_MODE(),
@@ -74,6 +77,10 @@ class FleetLook:
         self._settings: dict[str, tuple[float, list[Told]]] = {}
         self._members: dict[tuple[str, str], tuple[float, OnlineGroup | None]] = {}
         self._warned: set[str] = set()
+        self._number = 0
+        self._answers: dict[tuple[str, int], tuple[int, bytes] | None] = {}
+        self._changed: dict[str, int] = {}
+        """The look that last found a change of a broker."""
         self.away: dict[str, StoreError] = {}
         """The brokers that told nothing at the last look, and why."""
 
@@ -90,6 +97,7 @@ class FleetLook:
         """
         self._cluster.ahead.begin()
         self.away = {}
+        self._number += 1
         self._ask(brokers, _BY_LOOK)
         now = self._clock()
         due = [
@@ -102,6 +110,9 @@ class FleetLook:
             self._ask_bounds(found, chosen)
         if groups is not None:
             self._ask_members([broker for broker in here if broker not in self.away], groups)
+        if chosen is None or groups is None:  # What was not asked for may have changed.
+            self._changed |= dict.fromkeys(brokers, self._number)
+        self._changed |= dict.fromkeys(self.away, self._number)
         self._cluster.ahead.settle()
         if len(self.away) == len(brokers):
             self.away = {}  # The plan tries them for ``retry_timeout_ms``, and says what is wrong.
@@ -123,6 +134,10 @@ class FleetLook:
         kept = self._members.get((broker, group))
         return None if kept is None or kept[0] + MEMBERS_S < self._clock() else kept[1:]
 
+    def changed_at(self, broker: str) -> int | None:
+        """Return the number of the look that last found a change of a broker; None: not known."""
+        return None if broker in self.away else self._changed.get(broker)
+
     def _ask(self, brokers: Sequence[str], asked: Sequence[requests.Request]) -> None:
         pairs = [(broker, request) for broker in brokers for request in asked]
         for (broker, request), told in zip(pairs, ask_each(self._cluster, pairs), strict=True):
@@ -141,8 +156,19 @@ class FleetLook:
     def _note(self, broker: str, request: requests.Request, told: Told) -> None:
         if not isinstance(told, StoreError):
             self._cluster.ahead.note(broker, request, told)
-        elif not isinstance(told, RequestRefusedError):
+        if request != _RUNTIME:
+            self._note_answer(broker, request, told)
+        if isinstance(told, StoreError) and not isinstance(told, RequestRefusedError):
             self.away.setdefault(broker, told)
+
+    def _note_answer(self, broker: str, request: requests.Request, told: Told) -> None:
+        """Note a change where a broker answers otherwise than at the look before."""
+        known: tuple[int, bytes] | None = None
+        if not isinstance(told, StoreError):
+            known = told[0].code, hashlib.blake2b(told[0].body, digest_size=_DIGEST_BYTES).digest()
+        if self._answers.get((broker, request.code), ()) != known:
+            self._answers[broker, request.code] = known
+            self._changed[broker] = self._number
 
     def _told(self, broker: str) -> BrokerInfo | None:
         """Read what a broker told; None, and it is away, if that cannot be read."""
@@ -179,6 +205,7 @@ class FleetLook:
                 if topic not in kept.topics
             ]
         now = self._clock()
+        self._changed |= dict.fromkeys((broker for broker, _ in asked), self._number)
         for pair, told in zip(asked, ask_each(self._cluster, asked), strict=True):
             self._note_bounds(*pair, told)
         for broker, state in states.items():
@@ -206,7 +233,8 @@ class FleetLook:
     def _ask_members(self, brokers: Sequence[str], groups: GroupTest) -> None:
         """Ask for the consumers of groups of which that was not asked for MEMBERS_S."""
         now = self._clock()
-        fresh = {pair: kept for pair, kept in self._members.items() if kept[0] + MEMBERS_S >= now}
+        before = self._members
+        fresh = {pair: kept for pair, kept in before.items() if kept[0] + MEMBERS_S >= now}
         self._members = fresh
         asked = []
         for broker, pairs in committed(self._cluster, brokers).items():
@@ -227,7 +255,10 @@ class FleetLook:
                 if not denies(answer):
                     is_online = answer.code == requests.SUCCESS
                     found = online_of(address, request, answer) if is_online else None
-                    fresh[broker, request.fields["consumerGroup"]] = now, found
+                    pair = broker, request.fields["consumerGroup"]
+                    if pair not in before or before[pair][1] != found:
+                        self._changed[broker] = self._number
+                    fresh[pair] = now, found
             except ServerError as error:
                 self.away.setdefault(broker, error)
 

@@ -34,6 +34,7 @@ from mqstore.errors import (
 )
 from mqstore.files.base import durable
 from mqstore.files.base.folder import Folder
+from mqstore.files.log.commit_log import OPEN_FILES
 from mqstore.files.points.folder import point_folder
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
@@ -74,6 +75,15 @@ def test_each_point_is_the_store_as_it_was_then(tmp_path: Path) -> None:
         store = restored(tmp_path / "repository", number, tmp_path / f"restored-{number}")
         assert rows_of(at(backing(tmp_path / "repository"), number)) == then == rows(store)
         assert check(store) == []
+
+
+def test_a_read_of_a_point_of_many_files_leaves_none_open(tmp_path: Path) -> None:
+    laid, _ = kept_at(tmp_path, [300, 600], SMALL)
+    assert len(list((laid.root / "commitlog").iterdir())) > 2 * OPEN_FILES
+    before = sorted(Path("/dev/fd").iterdir())
+    found = rows_of(at(backing(tmp_path / "repository"), 2))
+    assert sorted(Path("/dev/fd").iterdir()) == before
+    assert found == rows(laid.root)
 
 
 def test_a_full_file_is_taken_once_by_a_link_and_a_tail_by_its_new_bytes(tmp_path: Path) -> None:

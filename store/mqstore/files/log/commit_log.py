@@ -10,7 +10,7 @@ never a signal.
 import mmap
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -33,7 +33,10 @@ from mqstore.format.message import (
 )
 
 READ_MODES = ("pread", "mmap")
-_OPEN_FILES = 32
+OPEN_FILES: Final = 32
+"""At most so many files of a log are open for reading."""
+_Run = tuple[int, int, memoryview]
+"""The number of a file, where in the log bytes begin, and where they go."""
 _SCRATCH_BYTES = 48 * 1024 * 1024
 _BLOCK_BYTES = 512 * 1024
 # One more read costs what copying 8 KiB does; of small records, no more than 4 for each wanted.
@@ -301,14 +304,15 @@ class CommitLog:
     def _read_into(self, index: int, physical_offset: int, into: memoryview) -> None:
         self._fill(self._opened(index), index, physical_offset, into)
 
-    def _read_side_by_side(self, runs: Iterator[tuple[int, int, memoryview]]) -> None:
-        """Read runs in parts, several at a time; all files are opened before, by this thread."""
-        parts = [
-            (self._opened(index), index, begin + low, into[low : low + _FAR_PART_BYTES])
-            for index, begin, into in runs
-            for low in range(0, len(into), _FAR_PART_BYTES)
-        ]
-        self._folder.each(lambda part: self._fill(*part), parts)
+    def _read_side_by_side(self, runs: Iterable[_Run]) -> None:
+        """Read runs in parts, several at a time; their files are opened before, by this thread."""
+        for some in _of_few_files(runs):
+            parts = [
+                (self._opened(index), index, begin + low, into[low : low + _FAR_PART_BYTES])
+                for index, begin, into in some
+                for low in range(0, len(into), _FAR_PART_BYTES)
+            ]
+            self._folder.each(lambda part: self._fill(*part), parts)
 
     def _fill(self, opened: ReadFile, index: int, physical_offset: int, into: memoryview) -> None:
         file = self.files.files[index]
@@ -328,7 +332,7 @@ class CommitLog:
     def _opened(self, index: int) -> ReadFile:
         opened = self._open.pop(index, None)
         if opened is None:
-            if len(self._open) >= _OPEN_FILES:
+            if len(self._open) >= OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
             opened = self.files.files[index].open()
         self._open[index] = opened
@@ -337,11 +341,24 @@ class CommitLog:
     def _mapping(self, index: int) -> Bytes:
         mapping = self._maps.pop(index, None)
         if mapping is None:
-            if len(self._maps) >= _OPEN_FILES:
+            if len(self._maps) >= OPEN_FILES:
                 self._maps.popitem(last=False)
             mapping = _map(self.files.files[index])
         self._maps[index] = mapping
         return mapping
+
+
+def _of_few_files(runs: Iterable[_Run]) -> Iterator[list[_Run]]:
+    """Yield the runs in lists, each of as many files as may be open."""
+    some: list[_Run] = []
+    files: set[int] = set()
+    for run in runs:
+        if run[0] not in files and len(files) == OPEN_FILES:
+            yield some
+            some, files = [], set()
+        some.append(run)
+        files.add(run[0])
+    yield some
 
 
 def _map(file: MappedFile) -> Bytes:

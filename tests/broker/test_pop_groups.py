@@ -123,6 +123,29 @@ def test_unacknowledged_is_every_message_that_no_consumer_acknowledged(
     assert totals(str(root), "GroupA")["redelivered"] == 0
 
 
+def test_a_push_consumer_that_a_broker_has_pop_leaves_what_it_did_not_finish(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """An administrator switched its group to POP: it is a POP group before and after."""
+    root, topic, group = tmp_path / "broker" / "store", "PopPushed", "PushedGroup"
+    root.mkdir(parents=True)
+    live = f"rocketmq://{cluster.name_server}"
+    with cluster.broker(root, WITH_TIMERS) as broker:
+        with Remote(broker.address) as client:
+            every = send(client, topic, 30)
+        where = ("-b", broker.address, "-t", topic, "-g", group)
+        broker.mqadmin("setConsumeMode", *where, "-m", "POP", "-q", "0")
+        assert totals(live, group)["ready"] == len(every)
+        broker.join(group, topic, how="pops", number=3)
+        left = {key for key in every if int(key[-3:]) % 3 == 0}
+        wait(lambda: ids(live, group) == left)
+        wait(lambda: ids(str(root), group) == left)
+        assert ids(live, group, "INFLIGHT") == ids(str(root), group, "INFLIGHT") == left
+        broker.leave()
+        broker.stop()
+    assert ids(str(root), group) == left
+
+
 def test_revived_messages_are_in_the_retry_topic_and_nowhere_else(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -12,8 +12,9 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 /**
  * Consumers that stay in their groups until they leave. By HOW they take every message, one after
  * the other ("takes") or in order ("orders"), NUMBER ms for each ("dawdles"); fail on every one,
- * which becomes a dead letter after NUMBER times ("fails"); or never return from a message of the
- * queue NUMBER, or of any if that is negative ("hangs").
+ * which becomes a dead letter after NUMBER times ("fails"); never return from a message of the
+ * queue NUMBER, or of any if that is negative ("hangs"); or let the broker share queues out, in the
+ * mode it is set to, and never return from a message whose id ends in a multiple of NUMBER ("pops").
  */
 final class Members {
     private static final List<DefaultMQPushConsumer> ALL = new ArrayList<>();
@@ -25,7 +26,7 @@ final class Members {
             int number) throws Exception {
         DefaultMQPushConsumer member = session.pushConsumer(group);
         member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        int threads = how.equals("hangs") || how.equals("dawdles") ? 16 : 1;
+        int threads = how.equals("hangs") || how.equals("dawdles") || how.equals("pops") ? 16 : 1;
         member.setConsumeThreadMin(threads);
         member.setConsumeThreadMax(threads);
         member.setPersistConsumerOffsetInterval(200);
@@ -33,6 +34,12 @@ final class Members {
         if (how.equals("hangs")) {
             member.setPullBatchSize(4);
             member.setPullThresholdForQueue(4);  // Or one queue would take all threads.
+        }
+        if (how.equals("pops")) {  // New in 5.0.
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class)
+                    .invoke(member, false);
+            DefaultMQPushConsumer.class.getMethod("setPopInvisibleTime", long.class)
+                    .invoke(member, 300_000L);  // As long as a client may.
         }
         if (how.equals("fails")) {
             member.setMaxReconsumeTimes(number);
@@ -43,7 +50,10 @@ final class Members {
         } else {
             member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 int queue = context.getMessageQueue().getQueueId();
-                if (how.equals("hangs") && (number < 0 || number == queue)) {
+                String id = messages.get(0).getMsgId();
+                boolean isLeft = how.equals("hangs") ? number < 0 || number == queue
+                        : how.equals("pops") && at(id) % number == 0;
+                if (isLeft) {
                     wait(new CountDownLatch(1), Long.MAX_VALUE);
                 } else if (how.equals("dawdles")) {
                     wait(new CountDownLatch(1), number);
@@ -54,6 +64,10 @@ final class Members {
         }
         member.start();
         ALL.add(member);
+    }
+
+    private static int at(String id) {
+        return Integer.parseInt(id.substring(id.lastIndexOf('-') + 1));
     }
 
     private static void wait(CountDownLatch never, long ms) {

@@ -199,16 +199,22 @@ def test_a_message_of_another_type_than_its_topic_is_refused_by_name(front: Fron
 
 
 def harms(front: Front, number: int, harm: str) -> Callable[[], None]:
-    """Return what ends the harm."""
+    """Harm a proxy, or kill the broker behind it and start it again; return what ends the harm."""
     if harm == "frozen":
         front.proxies[number].freeze()
         return front.proxies[number].thaw
+    if harm == "broker":
+        front.live.kill()
+        front.live.start()
+        return lambda: None
     front.kill(number)
     return lambda: front.start(number)
 
 
-@pytest.mark.parametrize("harm", ["killed", "frozen"])
-def test_rows_are_there_at_least_once_though_a_proxy_fails(front: Front, harm: str) -> None:
+@pytest.mark.parametrize("harm", ["killed", "frozen", "broker"])
+def test_rows_are_there_at_least_once_though_a_proxy_or_its_broker_fails(
+    front: Front, harm: str
+) -> None:
     topic, bodies = front.make(f"AtLeast-{harm}"), wanted(4_000)
     cluster = front.settings(limits=QUICK)
     job = prepare(
@@ -234,8 +240,8 @@ def test_rows_are_there_at_least_once_though_a_proxy_fails(front: Front, harm: s
     assert len(found) - len(bodies) <= 50 * report.counts.repeats
 
 
-@pytest.mark.parametrize("harm", ["killed", "frozen"])
-def test_rows_are_there_once_though_a_proxy_fails(
+@pytest.mark.parametrize("harm", ["killed", "frozen", "broker"])
+def test_rows_are_there_once_though_a_proxy_or_its_broker_fails(
     front: Front, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frozen proxy sends on what it holds when it goes on: nothing is sent again before that."""

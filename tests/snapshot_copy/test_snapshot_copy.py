@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnsupportedSt
 from mqstore.files.base import durable
 from mqstore.files.queue.units import Units
 from mqstore.format.config import MAX_CONFIG_BYTES
+from mqstore.format.consume_queue import UNIT
 from snapshot_copy.copied import SMALL, errors, growing, messages, rows
 from support import goldens
 from support.stores import Layout, MakeStore, lay_out
@@ -171,3 +173,39 @@ def test_a_queues_file_that_expires_between_two_looks_is_left_out(
     assert goldens.digest(tmp_path / "copy" / "consumequeue") == (
         goldens.digest(root / "consumequeue")
     )
+
+
+def delete_expired(root: Path, log_files: int) -> None:
+    """Delete the first files of the log, and those of queues that point there, as a broker does."""
+    log = sorted((root / "commitlog").iterdir())
+    low = int(log[log_files].name)
+    for path in log[:log_files]:
+        path.unlink()
+    for folder in (root / "consumequeue").glob("*/*"):
+        for path in sorted(folder.iterdir())[:-1]:
+            (last,) = struct.unpack_from(
+                ">q", path.read_bytes(), path.stat().st_size - UNIT.itemsize
+            )
+            if last < low:
+                path.unlink()
+
+
+@pytest.mark.parametrize("number", range(1, 40, 3))
+def test_files_that_expire_while_a_store_is_copied_leave_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    root = lay_out(tmp_path / "store", messages(120), SMALL).root
+    link, linked = durable.link, []
+
+    def expires(source: str, target: str) -> None:
+        link(source, target)
+        linked.append(target)
+        if len(linked) == number:
+            delete_expired(root, 10)
+
+    monkeypatch.setattr(durable, "link", expires)
+    copy_store(root, tmp_path / "copy")
+    assert len(linked) >= number
+    assert errors(tmp_path / "copy") == []
+    left, copied = rows(root), rows(tmp_path / "copy")
+    assert left == {queue: its[-len(left[queue]) :] for queue, its in copied.items()}

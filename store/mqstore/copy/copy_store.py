@@ -6,6 +6,9 @@ when all were looked at. A broker dispatches records in the log's order and by o
 Whatever is copied later is cut there: units that point behind E, keys of records behind E, the
 log itself. So no unit points behind the log, and no record of the log is without its unit.
 
+Brokers delete the first files of a queue and of the log. So those are copied last, and what is gone
+then is left out together with all before it.
+
 What tells of progress (offsets, checkpoint) is read before E is chosen: it can only be behind.
 Files are full, and get a second name, once E lies behind all that they hold; they are the
 source's own bytes, so a disk error there is one here too. ``abort`` and ``lock`` belong to the
@@ -180,21 +183,26 @@ def _copy_queues(copy: CopyTarget, store: Store, end: _End) -> None:
     copy.make_directory(names.CONSUME_QUEUE)
     # Listed again: a queue may have been made between the first look and the last.
     for name in store.queues:
-        queue, listed = store.queue(*name), 1
-        while True:
+        queue = store.queue(*name)
+        for tries_left in reversed(range(_LISTINGS)):
             try:
-                cut = _queue_cut(queue, end)
-            except FileNotFoundError:  # Its oldest file expired since it was listed.
-                if listed == _LISTINGS:
-                    raise
-                queue, listed = Store(store.place).queue(*name), listed + 1
-            else:
+                _copy_queue(copy, queue, end)
                 break
-        for number, file in enumerate(queue.files.files):
-            if file.start >= cut and (number or not file.start):
-                break  # Nothing of it is before the end; a first one still tells of what expired.
-            with suppress(FileNotFoundError):  # Expired meanwhile, as it may at the low end.
-                _copy_mapped(copy, file, f"{queue.path}/{file.path}", cut)
+            except FileNotFoundError:  # What is needed of it expired since it was listed.
+                if not tries_left:
+                    raise
+                queue = Store(store.place).queue(*name)
+
+
+def _copy_queue(copy: CopyTarget, queue: Units, end: _End) -> None:
+    cut = _queue_cut(queue, end)
+    # Others have nothing from before the end; a first one still tells of what expired.
+    wanted = [
+        file
+        for number, file in enumerate(queue.files.files)
+        if file.start < cut or (not number and file.start)
+    ]
+    _copy_mapped_files(copy, wanted, queue.path, cut)
 
 
 def _queue_cut(queue: Units, end: _End) -> int:
@@ -205,18 +213,28 @@ def _queue_cut(queue: Units, end: _End) -> int:
 
 def _copy_log(copy: CopyTarget, log: CommitLog, end: _End) -> None:
     copy.make_directory(names.COMMIT_LOG)
-    begun = False
-    for number, file in enumerate(log.files.files):
-        if number and file.start >= end.physical_offset:
-            break
-        path = f"{names.COMMIT_LOG}/{file.path}"
+    wanted = [
+        file
+        for number, file in enumerate(log.files.files)
+        if not number or file.start < end.physical_offset
+    ]
+    _copy_mapped_files(copy, wanted, names.COMMIT_LOG, end.physical_offset)
+
+
+def _copy_mapped_files(
+    copy: CopyTarget, files: Sequence[MappedFile], folder: str, cut: int
+) -> None:
+    """Copy files, the last one first, as far as they are there: brokers delete the first ones.
+
+    So none is missing between two others. Raises FileNotFoundError if the last one is not there.
+    """
+    for file in reversed(files):
         try:
-            _copy_mapped(copy, file, path, end.physical_offset)
+            _copy_mapped(copy, file, f"{folder}/{file.path}", cut)
         except FileNotFoundError:
-            if begun or file.end >= end.physical_offset:
+            if file is files[-1]:
                 raise
-        else:
-            begun = True
+            break
 
 
 def _copy_mapped(copy: CopyTarget, file: MappedFile, path: str, cut: int) -> None:

@@ -22,6 +22,7 @@ from mqstore.files.base.folder import Folder
 from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.base.read_file import ReadFile
 from mqstore.files.lock.file_system import is_remote
+from mqstore.files.log.runs import Run, is_ascending, of_few_files, pieces, runs_of
 from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.message import (
     HARD_RECORD_BYTES,
@@ -35,17 +36,8 @@ from mqstore.format.message import (
 READ_MODES = ("pread", "mmap")
 OPEN_FILES: Final = 32
 """At most so many files of a log are open for reading."""
-_Run = tuple[int, int, memoryview]
-"""The number of a file, where in the log bytes begin, and where they go."""
 _SCRATCH_BYTES = 48 * 1024 * 1024
 _BLOCK_BYTES = 512 * 1024
-# One more read costs what copying 8 KiB does; of small records, no more than 4 for each wanted.
-_MIN_GAP_BYTES, _MAX_GAP_BYTES = 512, 8192
-_GAP_RECORDS = 4
-# Far away, one more request costs what a MiB does: gaps are read as long as all of them are not
-# more than twice the records; and several requests of a MiB are under way at a time.
-_FAR_GAP_BYTES: Final = 1 << 20
-_FAR_GAPS: Final = 2
 _FAR_PART_BYTES: Final = 1 << 20
 _FAR_BLOCK_BYTES: Final = 8 << 20
 
@@ -235,14 +227,14 @@ class CommitLog:
             self._mapped
             and len(index)
             and index[0] == index[-1]
-            and _ascending(physical_offsets, ends)
+            and is_ascending(physical_offsets, ends)
         ):
             file = int(index[0])
             return Gathered(self._mapping(file), physical_offsets - self._starts[file])
         fetched = self._fetched
         if fetched is not None and fetched.is_of(physical_offsets, sizes, scratch):
             return fetched.gathered
-        first, last = _runs(index, physical_offsets, ends, is_far=self._is_far)
+        first, last = runs_of(index, physical_offsets, ends, is_far=self._is_far)
         run_bytes = ends[last] - physical_offsets[first]
         run_starts = np.concatenate(([0], np.cumsum(run_bytes)))
         buffer = (scratch or Scratch()).take(int(run_starts[-1]))
@@ -279,15 +271,15 @@ class CommitLog:
             file = int(index[0])
             start = int(self._starts[file])
             yield Block(0, len(sizes), self._mapping(file), physical_offsets, start)
-        elif one_file and not self._is_far and len(_runs(index, physical_offsets, ends)[0]) == 1:
+        elif one_file and not self._is_far and len(runs_of(index, physical_offsets, ends)[0]) == 1:
             file = int(index[0])
-            for first, last in _about(_BLOCK_BYTES, ends, int(physical_offsets[0])):
+            for first, last in pieces(_BLOCK_BYTES, ends, int(physical_offsets[0])):
                 start = int(physical_offsets[first])
                 buffer = scratch.take(int(ends[last - 1]) - start)
                 self._read_into(file, start, buffer.data)
                 yield Block(first, last, buffer, physical_offsets[first:last], start)
         else:
-            for first, last in _about(self.block_bytes, np.cumsum(sizes), 0):
+            for first, last in pieces(self.block_bytes, np.cumsum(sizes), 0):
                 piece = slice(first, last)
                 gathered = self.gather(physical_offsets[piece], sizes[piece], scratch)
                 yield Block(first, last, gathered.buffer, gathered.starts, 0)
@@ -304,9 +296,9 @@ class CommitLog:
     def _read_into(self, index: int, physical_offset: int, into: memoryview) -> None:
         self._fill(self._opened(index), index, physical_offset, into)
 
-    def _read_side_by_side(self, runs: Iterable[_Run]) -> None:
+    def _read_side_by_side(self, runs: Iterable[Run]) -> None:
         """Read runs in parts, several at a time; their files are opened before, by this thread."""
-        for some in _of_few_files(runs):
+        for some in of_few_files(runs, OPEN_FILES):
             parts = [
                 (self._opened(index), index, begin + low, into[low : low + _FAR_PART_BYTES])
                 for index, begin, into in some
@@ -348,19 +340,6 @@ class CommitLog:
         return mapping
 
 
-def _of_few_files(runs: Iterable[_Run]) -> Iterator[list[_Run]]:
-    """Yield the runs in lists, each of as many files as may be open."""
-    some: list[_Run] = []
-    files: set[int] = set()
-    for run in runs:
-        if run[0] not in files and len(files) == OPEN_FILES:
-            yield some
-            some, files = [], set()
-        some.append(run)
-        files.add(run[0])
-    yield some
-
-
 def _map(file: MappedFile) -> Bytes:
     fd = descriptor(file.folder, file.path)
     try:
@@ -371,47 +350,3 @@ def _map(file: MappedFile) -> Bytes:
         return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
     finally:
         os.close(fd)
-
-
-def _about(size: int, ends: Int64s, start: int) -> Iterator[tuple[int, int]]:
-    """Cut records that end at ``ends`` into pieces of at most ``size`` bytes or one record."""
-    first = 0
-    while first < len(ends):
-        last = max(int(np.searchsorted(ends, start + size, side="right")), first + 1)
-        yield first, last
-        first, start = last, int(ends[last - 1])
-
-
-def _ascending(starts: Int64s, ends: Int64s) -> bool:
-    return bool((starts[1:] >= ends[:-1]).all())
-
-
-def _runs(
-    index: Int64s, starts: Int64s, ends: Int64s, *, is_far: bool = False
-) -> tuple[Int64s, Int64s]:
-    """Return the first and last record of each run that one read fetches.
-
-    A run breaks at a file's end, at a wide gap, and wherever records go
-    back or overlap, so that in the buffer they never do.
-    """
-    gaps = starts[1:] - ends[:-1]
-    elsewhere = (gaps < 0) | (index[1:] != index[:-1])
-    total = int((ends - starts).sum())
-    mean = total // len(starts) if len(starts) else 0
-    widest = max(_MIN_GAP_BYTES, min(_GAP_RECORDS * mean, _MAX_GAP_BYTES))
-    if is_far:
-        widest = max(widest, _widest_far(gaps[~elsewhere], total))
-    breaks = np.flatnonzero(elsewhere | (gaps > widest)) + 1
-    first = np.concatenate(([0], breaks)) if len(starts) else breaks
-    last = np.concatenate((breaks - 1, [len(starts) - 1])) if len(starts) else breaks
-    return first, last
-
-
-def _widest_far(gaps: Int64s, total: int) -> int:
-    """Return the widest gap that is read; ``total`` are the bytes of the records."""
-    narrow = np.sort(gaps[gaps <= _FAR_GAP_BYTES])
-    taken = int(np.searchsorted(np.cumsum(narrow), _FAR_GAPS * total, side="right"))
-    # All gaps of one width are read or none, so that no more is read than that.
-    while 0 < taken < len(narrow) and narrow[taken] == narrow[taken - 1]:
-        taken = int(np.searchsorted(narrow, narrow[taken]))
-    return int(narrow[taken - 1]) if taken else 0

@@ -312,7 +312,7 @@ def test_a_lost_consume_queue_file_costs_its_own_messages_only(
 def test_a_log_file_that_expires_while_a_task_reads_is_a_data_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
-    monkeypatch.setattr(commit_log, "_OPEN_FILES", 1)
+    monkeypatch.setattr(commit_log, "OPEN_FILES", 1)
     laid = lay_out(
         tmp_path / "store", [Message(queue_id=n % 2, body=bytes(300)) for n in range(80)]
     )

@@ -1,6 +1,7 @@
 """Latencies against what clients measured themselves, and against messages laid out by hand."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,8 +204,38 @@ def test_several_passes_over_the_traces_give_what_one_gives(
     (part,) = (work.part for work in parts.planned(laid, "latency"))
     assert isinstance(part, latency.LatencyPart)
     monkeypatch.setattr(latency, "PASS_MESSAGES", 1)
-    again = latency.LatencyPart(part.topic, part.messages, part.traces, pass_messages=1)
+    again = latency.LatencyPart(part.messages, part.traces, pass_messages=1)
     assert parts.rows("latency", [again]) == whole
+
+
+def test_topics_share_a_pass_over_the_traces_and_have_the_rows_of_each_alone(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = store(
+        [
+            *(replace(message(key, 1_000_000, 1_000_010), topic=topic)
+              for topic, keys in (("A", "abb"), ("B", "bc"), ("C", "d")) for key in keys),
+            *(trace(before(key, 1_000_100, key), after(key, 1_000_200 + at, key))
+              for at, key in enumerate("abc")),
+        ],
+        LARGE,
+    ).root  # fmt: skip
+    alone = [row for topic in "ABC" for row in read(root, subscribe=topic)]
+    order = ("topic", "group", "stage")
+    alone.sort(key=lambda row: [str(row[name]) for name in order])
+    for most, wanted in ((200_000, [6]), (5, [5, 1]), (4, [3, 3]), (1, [3, 2, 1])):
+        monkeypatch.setattr(latency, "PASS_MESSAGES", most)
+        planned = [work.part for work in parts.planned(root, "latency")]
+        lengths = [sum(one.end - one.start for one in part.messages) for part in planned]
+        rows = sorted(
+            parts.rows("latency", planned), key=lambda row: [str(row[name]) for name in order]
+        )
+        assert lengths == wanted
+        assert rows == alone
+    assert [row["count"] for row in rows if row["stage"] == "WORK"] == [
+        2,
+        2,
+    ]  # The id of b is of A and B.
 
 
 def test_more_than_fits_into_memory_is_an_error_that_says_what_to_do(

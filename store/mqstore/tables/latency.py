@@ -66,6 +66,7 @@ _TIMED_COLUMNS: Final = ("msgId", "bornTimestamp", "storeTimestamp")
 class _Place(NamedTuple):
     """What durations are counted by, beside group and stage: None where that is not asked for."""
 
+    topic: str
     broker_name: str | None
     queue_id: int | None
     interval_ms: int | None
@@ -73,9 +74,8 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LatencyPart:
-    """A topic with the traces of its messages. Pickles into a task."""
+    """Messages of some topics with their traces. Pickles into a task."""
 
-    topic: str
     messages: tuple[QueueSlice, ...]
     traces: tuple[QueueSlice, ...]
     groups: str | None = None
@@ -90,7 +90,7 @@ class LatencyPart:
 
         Raises InvalidOptionError where there are more cells or deliveries than fit into memory.
         """
-        cells = _Cells(self.topic, named_groups(self.groups))
+        cells = _Cells(named_groups(self.groups))
         chosen = group_test(self.groups)
         for chunk in self._chunks():
             _add_traced(cells, chunk, self._deliveries(chunk, chosen))
@@ -108,9 +108,9 @@ class LatencyPart:
         yield chunk
 
     def _places(self, piece: QueueSlice, found: pa.RecordBatch) -> list[_Place]:
-        place = _Place(None, None, None)
+        place = _Place(piece.topic, None, None, None)
         if self.by_queue:
-            place = _Place(piece.broker_name, piece.queue_id, None)
+            place = _Place(piece.topic, piece.broker_name, piece.queue_id, None)
         width = self.interval_ms
         if width is None:
             return [place] * found.num_rows
@@ -123,24 +123,25 @@ class LatencyPart:
         numbers = chunk.numbers
         for piece in self.traces if numbers else ():
             for _, entry in entries(piece, on_corrupt=self.on_corrupt):
-                number = numbers.get(entry.msg_id or "")
-                if number is None:
-                    continue
-                if entry.event == PUB:
-                    chunk.sent.add(number)
-                elif entry.event in {SUB_BEFORE, SUB_AFTER} and chosen(entry.group or ""):
-                    try:
-                        found.add(number, entry)
-                    except TooManyDeliveriesError:
-                        raise _too_many(self.topic, "deliveries") from None
+                for number in numbers.get(entry.msg_id or "", ()):
+                    if entry.event == PUB:
+                        chunk.sent.add(number)
+                    elif entry.event in {SUB_BEFORE, SUB_AFTER} and chosen(entry.group or ""):
+                        try:
+                            found.add(number, entry)
+                        except TooManyDeliveriesError:
+                            raise _too_many(chunk.places[number].topic, "deliveries") from None
         return found
 
 
 @dataclass(slots=True)
 class _Chunk:
-    """Messages that are joined with the traces in one pass, by number."""
+    """Messages that are joined with the traces in one pass, by number.
 
-    numbers: dict[str, int] = field(default_factory=dict)
+    ``numbers`` are those of a message id, the first one of each topic.
+    """
+
+    numbers: dict[str, tuple[int, ...]] = field(default_factory=dict)
     places: list[_Place] = field(default_factory=list)
     born_ms: list[int] = field(default_factory=list)
     stored_ms: list[int] = field(default_factory=list)
@@ -148,9 +149,11 @@ class _Chunk:
 
     def add(self, found: pa.RecordBatch, places: list[_Place]) -> None:
         first = len(self.places)
-        for number, msg_id in enumerate(found["msgId"].to_pylist(), first):
-            self.numbers.setdefault(msg_id or "", number)
         self.places += places
+        for number, msg_id in enumerate(found["msgId"].to_pylist(), first):
+            known, topic = self.numbers.get(msg_id or "", ()), self.places[number].topic
+            if all(self.places[other].topic != topic for other in known):
+                self.numbers[msg_id or ""] = (*known, number)
         self.born_ms += _ms(found["bornTimestamp"]).tolist()
         self.stored_ms += _ms(found["storeTimestamp"]).tolist()
 
@@ -166,11 +169,11 @@ class _Cell:
 
 
 class _Cells:
-    """The cells of a topic, by place and group; None: of no group."""
+    """The cells of topics, by place and group; None: of no group."""
 
-    def __init__(self, topic: str, named: set[str]) -> None:
-        self._topic = topic
+    def __init__(self, named: set[str]) -> None:
         self._named = named
+        self._counted: Counter[str] = Counter()
         self._cells: dict[tuple[_Place, str | None], _Cell] = {}
         self._messages: Counter[_Place] = Counter()
 
@@ -181,8 +184,9 @@ class _Cells:
         """Return a cell, a new one if need be; raises InvalidOptionError if there are too many."""
         found = self._cells.get((place, group))
         if found is None:
-            if len(self._cells) >= MAX_COUNTED_APART:
-                raise _too_many(self._topic, "groups, queues and intervals")
+            if self._counted[place.topic] >= MAX_COUNTED_APART:
+                raise _too_many(place.topic, "groups, queues and intervals")
+            self._counted[place.topic] += 1
             found = self._cells[place, group] = _Cell()
         return found
 
@@ -212,7 +216,7 @@ class _Cells:
             for stage in STAGES[:1] if group is None else STAGES[1:]:
                 durations = cell.durations.get(stage, Durations())
                 yield (
-                    self._topic, group, place.broker_name, place.queue_id, start, stage,
+                    place.topic, group, place.broker_name, place.queue_id, start, stage,
                     durations.count, *durations.percentiles(), messages, messages - cell.traced,
                     cell.unfinished, cell.failed, durations.is_exact,
                 )  # fmt: skip
@@ -277,11 +281,11 @@ def _planned(request: TableRequest) -> list[LatencyPart]:
     chosen = request.stores.selection
     named = set(chosen.subscribe or chosen.assign or ())
     trace_topic, sources = trace_sources(request)
-    of_topics: dict[str, list[QueueSlice]] = {}
+    messages = []
     for piece in request.slices():
         own = is_system_topic(piece.topic) or piece.topic == trace_topic
         if piece.topic in named or not own:
-            of_topics.setdefault(piece.topic, []).append(piece)
+            messages.append(piece)
     start_ms = request.window.start_ms
     since = Window(None if start_ms is None else max(0, start_ms - _TRACES_BEFORE_MS))
     traces = tuple(
@@ -290,7 +294,25 @@ def _planned(request: TableRequest) -> list[LatencyPart]:
         for piece in slices(source, snapshot, trace_topic.__eq__, since)
     )
     how = request.groups, request.by_queue, request.interval_ms, request.tags, request.on_corrupt
-    return [LatencyPart(topic, tuple(of), traces, *how) for topic, of in of_topics.items()]
+    return [LatencyPart(tuple(some), traces, *how) for some in _shared(messages)]
+
+
+def _shared(messages: Sequence[QueueSlice]) -> Iterator[list[QueueSlice]]:
+    """Yield the slices of topics: of one, or of several that share a pass over the traces."""
+    of_topics: dict[str, list[QueueSlice]] = {}
+    for piece in messages:
+        of_topics.setdefault(piece.topic, []).append(piece)
+    shared: list[QueueSlice] = []
+    room = PASS_MESSAGES
+    for pieces in of_topics.values():
+        length = sum(piece.end - piece.start for piece in pieces)
+        if shared and length > room:
+            yield shared
+            shared, room = [], PASS_MESSAGES
+        shared += pieces
+        room -= length
+    if shared:
+        yield shared
 
 
 LATENCY: Final = Table(

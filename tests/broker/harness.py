@@ -373,6 +373,23 @@ class Broker:
         """Let all consumers that joined leave."""
         self._cluster.ask("leave")
 
+    def pace(self, plans: Iterable[Sequence[object]], commit_ms: int) -> int:
+        """Let groups drain backlogs by plans until ``paced``; see Paced.java.
+
+        A plan: topic, queue, group, messages of the backlog, when it commits first, when the other
+        messages are stored and when each is consumed (in ms, with commas). It commits again every
+        ``commit_ms``. Returns when they began, epoch ms.
+        """
+        file = self._file("plans")
+        file.write_text("".join("\t".join(map(str, plan)) + "\n" for plan in plans))
+        began_ms: int = self._cluster.ask("pace", file, commit_ms)
+        return began_ms
+
+    def paced(self) -> dict[str, int]:
+        """Return when nothing waited for each group any more, epoch ms."""
+        zeros: dict[str, int] = self._cluster.ask("paced")
+        return zeros
+
     def decoded_traces(self, trace_topic: str) -> list[Row]:
         """Return what RocketMQ's decoder makes of each message of a trace topic."""
         file = self._file("decoded")

@@ -78,8 +78,10 @@ def used(folder: Path) -> int:
     return (told.f_blocks - told.f_bfree) * told.f_frsize
 
 
-def record(place: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["mqlog", "record", place, str(file), "--count", "1", "--json"]
+def record(
+    place: str, file: Path, monkeypatch: pytest.MonkeyPatch, *options: str, count: int = 1
+) -> None:
+    words = ["mqlog", "record", place, str(file), "--count", str(count), *options, "--json"]
     monkeypatch.setattr("sys.argv", words)
     with pytest.raises(SystemExit) as ended:
         main()

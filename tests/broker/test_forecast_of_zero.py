@@ -3,7 +3,7 @@
 Producers and consumers follow plans, in which is the chance of single messages, and make up for
 what they are late. So the rates stay what they are on any machine, and what a loaded one changes
 is told apart: where a look is of an older moment than the spread allows for, the run has no
-verdict; where the end is late, any time from the planned to the measured one is a true one.
+verdict; where the end is not as planned, any time from the planned to the measured one is true.
 """
 
 import random
@@ -117,8 +117,8 @@ class Outcome:
         return (
             self.eta_ms is not None
             and self.earliest_ms is not None
-            and self.earliest_ms <= self.measured_ms
-            and (self.latest_ms is None or self.planned_ms <= self.latest_ms)
+            and self.earliest_ms <= max(self.planned_ms, self.measured_ms)
+            and (self.latest_ms is None or min(self.planned_ms, self.measured_ms) <= self.latest_ms)
         )
 
     def __str__(self) -> str:

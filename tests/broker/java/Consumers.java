@@ -94,11 +94,7 @@ final class Consumers {
         DefaultMQPullConsumer consumer = session.pullConsumer(group);
         consumer.start();
         try {
-            // A group exists for the broker, and its retry topic, once it had a heartbeat.
-            MQClientInstance client = consumer.getDefaultMQPullConsumerImpl()
-                    .getRebalanceImpl().getmQClientFactory();
-            client.updateTopicRouteInfoFromNameServer(topic);
-            client.sendHeartbeatToAllBrokerWithLock();
+            register(consumer, topic);
             Map<String, Object> committed = new TreeMap<>();
             for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
                 consumer.getDefaultMQPullConsumerImpl().getOffsetStore()
@@ -110,5 +106,13 @@ final class Consumers {
         } finally {
             consumer.shutdown();
         }
+    }
+
+    /** A group exists for the broker, and its retry topic, once it had a heartbeat. */
+    static void register(DefaultMQPullConsumer consumer, String topic) {
+        MQClientInstance client = consumer.getDefaultMQPullConsumerImpl()
+                .getRebalanceImpl().getmQClientFactory();
+        client.updateTopicRouteInfoFromNameServer(topic);
+        client.sendHeartbeatToAllBrokerWithLock();
     }
 }

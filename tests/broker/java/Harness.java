@@ -105,6 +105,10 @@ public final class Harness {
             case "leave":  // All members.
                 Members.leave();
                 return null;
+            case "pace":  // FILE COMMIT_MS: groups that drain by plans, see Paced
+                return Paced.begin(session, a[1], Long.parseLong(a[2]));
+            case "paced":  // Until nothing waits for them.
+                return Paced.end();
             case "decodeTraces":  // TRACE_TOPIC FILE
                 try (OutputStream out = open(a[2])) {
                     Traced.decode(session, a[1], out);

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from broker.harness import FAST_DELAYS, Cluster
+from mqlog_jobs.places import Named
+from mqlog_jobs.report.facts import Latencies
+from mqlog_jobs.report.gather import ReportRequest, gather
 from mqstore.request.plan import plan_read, read_schema
 from pyspark_mqlog.options import parse_read
 from support.expectations import rows
@@ -22,6 +25,14 @@ def table(place: str, name: str, **options: str) -> list[dict[str, Any]]:
     parsed = parse_read({"path": f"{place}#{name}", **options})
     work = plan_read(parsed, read_schema(parsed).names).work()
     return [row for part in work for batch in part.batches() for row in rows(batch)]
+
+
+def reported(place: str) -> list[str]:
+    """The rows of ``latency`` in a report."""
+    with Named.of([place]).opened(damaged=True) as stores:
+        found = gather(stores, ReportRequest(trace_topic=TRACE_TOPIC)).latency
+    assert isinstance(found, Latencies)
+    return sorted(map(str, found.rows))
 
 
 def failures(rows: list[dict[str, Any]]) -> set[tuple[str, str]]:
@@ -52,7 +63,13 @@ def test_traces_of_real_clients_are_the_same_from_the_cluster_and_from_the_store
             assert time.monotonic() < end, (events, failures(live))
             pause.wait(0.2)
         decoded = broker.decoded_traces(TRACE_TOPIC)
+        while (seen := reported(address)) != (
+            wanted := sorted(map(str, table(address, "latency", traceTopic=TRACE_TOPIC)))
+        ):
+            assert time.monotonic() < end, (seen, wanted)
+            pause.wait(0.2)
         broker.stop()
+    assert len(wanted) > 4
     found = table(str(root), "traces", traceTopic=TRACE_TOPIC)
     assert set(map(str, live)) <= set(map(str, found))
     assert all(row["problem"] is None for row in found)

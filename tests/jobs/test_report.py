@@ -246,6 +246,7 @@ def test_a_store_without_messages_has_a_report(run: Run, store: MakeStore, tmp_p
         (("report",), "Missing argument"),
         (("report", "NOWHERE"), "MQLOG_STORE_NOT_FOUND"),
         (("report", "STORE", "-g", "nobody"), "MQLOG_UNKNOWN_GROUP"),
+        (("report", "STORE", "--trace-topic", "GTopics"), "no topic GTopics; did you mean GTopic"),
         (("report", "STORE", "-o", "NO/such/report.html"), "NO/such/report.html: No such file"),
     ],
 )

@@ -66,8 +66,10 @@ class Shown:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     folder = tmp_path_factory.mktemp("browser")
     path = folder / "report.html"
-    root = goldens.unpack("5.5.0", folder)
-    named = Named.of([str(root)])
+    root, traced = (goldens.unpack(name, folder) for name in ("5.5.0", "5.5.0-traces"))
+    topics = traced / "config" / "topics.json"
+    topics.write_text(topics.read_text().replace("broker-a", "broker-b"))
+    named = Named.of([str(root), str(traced)])
     history = HistoryQuery(str(goldens.SAMPLES)).read(named)
     with named.opened(damaged=True) as stores:
         write_report(stores, ReportRequest(history=history), path, lambda _done, _total: None)
@@ -157,14 +159,16 @@ def test_a_screen_reader_is_told_of_tables_headings_and_charts(shown: Shown) -> 
     names = {role: [name for kind, name in told if kind == role] for role, _ in told}
 
     assert "Backlog by group and topic" in names["table"]
-    assert {"Backlog", "Messages stored over time", "Topics", "Tags", "Files"} <= {
+    assert {"Backlog", "Latency", "Messages stored over time", "Topics", "Tags", "Files"} <= {
         *names["heading"]
     }
-    assert {"Topic", "Waiting", "Oldest waits for"} <= {*names["columnheader"]}
+    assert {"Topic", "Waiting", "Oldest waits for", "Stage", "99 % within"} <= {
+        *names["columnheader"]
+    }
     assert "GTopic" in names["rowheader"]
     images = names["image"]
     assert all(images)
-    assert any(name.startswith("Columns of messages a second by topic") for name in images)
+    assert any(name.startswith("Columns of messages a minute by topic") for name in images)
     assert names["main"]
     assert names["navigation"] == ["Sections"]
 

@@ -14,6 +14,7 @@ from mqlog_jobs.report import charts
 from mqlog_jobs.report.facts import Looked, TagHeld, Tags
 from mqlog_jobs.report.markup import element, stylesheet
 from mqlog_jobs.report.tag_bars import TagColours, tag_bar
+from mqstore.format.names import TRACE_TOPIC
 from support.oracle import Message
 from support.stores import lay_out
 
@@ -71,6 +72,9 @@ def hostile(tmp_path: Path) -> Path:
     """A store whose tags, groups, topics and files have names made to break out of a page."""
     body = f"TAGS\x01{HOSTILE.replace(chr(0), '')}\x02".encode()
     messages = [Message(topic="T", properties=body, queue_id=n % 2) for n in range(9)]
+    messages.append(Message(topic="T", properties=b"UNIQ_KEY\x01traced\x02"))
+    event = "\x01".join(("SubBefore", "1", "R", HOSTILE, "call", "traced", "0", "k"))
+    messages.append(Message(topic=TRACE_TOPIC, body=f"{event}\x02".encode()))
     laid = lay_out(tmp_path / "<b>broker" / "store", messages)
     offsets = {f"T@{HOSTILE}": {"0": 1, "1": 900}, "%RETRY%<i>@G<b>": {"0": 3}}
     config = laid.root / "config"
@@ -91,6 +95,7 @@ def test_names_of_a_hostile_store_are_text(hostile: Path, report: Callable[[Path
     told = "\n".join(read.texts)
     assert SHOWN.replace("\\x00", "") in told  # The tag.
     assert "".join(read.texts).count(SHOWN) >= 2  # The group, in its table and in the list.
+    assert f"T → {SHOWN}" in "".join(read.texts)  # A group of the traces.
     assert "<script>alert(4)<!--" in told
     assert all(c.isprintable() or c == "\n" for c in text)
 

@@ -19,6 +19,7 @@ from mqlog_jobs.command.parameters import (
     Stores,
     SystemGroups,
     Topic,
+    TraceTopic,
 )
 from mqlog_jobs.top.orders import TOP_ORDERS
 from mqstore.errors import InvalidOptionError, shown
@@ -57,13 +58,14 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Lag over time, from what mqlog record wrote."),
     ] = None,
+    trace_topic: TraceTopic = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help=OF_A_CLUSTER)
     ] = None,
 ) -> None:
-    """Write a page for a browser: backlog, rates, topics, tags, files, findings of verify.
+    """Write a page for a browser: backlog, latency, rates, topics, tags, files, findings of verify.
 
     Its time is bounded: where a store is large it looks at a sample, and the page says so.
     """
@@ -85,7 +87,7 @@ def report(
     named = Named.of(stores, commit_log, options)
     told = None if samples is None else HistoryQuery(str(samples.absolute()), group, system)
     history = None if told is None else told.read(named)
-    request = ReportRequest(groups=group, system=system, verify=verify, history=history)
+    request = ReportRequest(group, system, verify, history, trace_topic)
     with named.opened(damaged=True) as found, Bar("Checking") as bar:
         written = write_report(found, request, output, bar)
     waiting = (

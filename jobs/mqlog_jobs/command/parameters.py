@@ -151,6 +151,9 @@ FromLog: TypeAlias = Annotated[
         "in RocksDB that cannot be read.",
     ),
 ]
+TraceTopic: TypeAlias = Annotated[
+    str | None, typer.Option("--trace-topic", help="Default: RMQ_SYS_TRACE_TOPIC.")
+]
 Topic: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -16,6 +16,7 @@ from mqlog_jobs.command.parameters import (
     Subscriptions,
     SystemGroups,
     Topic,
+    TraceTopic,
     Until,
 )
 from mqlog_jobs.command.place_command import place_command
@@ -42,9 +43,7 @@ def latency(
         str | None, typer.Option(metavar="TIME", help="A line for each 10s, 5m, 1h of messages.")
     ] = None,
     by_queue: Annotated[bool, typer.Option("--by-queue", help="A line for each queue.")] = False,
-    trace_topic: Annotated[
-        str | None, typer.Option("--trace-topic", help="Default: RMQ_SYS_TRACE_TOPIC.")
-    ] = None,
+    trace_topic: TraceTopic = None,
     on_corrupt: OnCorrupt = "fail",
 ) -> None:
     """Show how long messages took until stored, delivered and worked on, by clients' traces."""

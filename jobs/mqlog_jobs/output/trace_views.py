@@ -1,6 +1,7 @@
 """The table ``latency`` on a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -25,29 +26,51 @@ _LONG_MS: Final = 10_000
 _OPTIONAL: Final = ("intervalStart", "brokerName", "queueId")
 
 
-def latency(console: Console, rows: Sequence[Row], _total: int) -> None:
-    """Print the stages of each topic, then of each of its groups."""
-    absent = {name for name in _OPTIONAL if all(row[name] is None for row in rows)}
-    columns = [one for one in LATENCY_VIEW if one.name not in absent]
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The stages of a topic's messages, or of its messages in a group.
+
+    ``note`` is what the rows have in common. Their times are texts, None where there is none:
+    ``p50``, ``p95``, ``p99`` and ``max``.
+    """
+
+    title: str
+    note: str
+    messages: int
+    rows: tuple[Row, ...]
+
+
+def by_group(rows: Sequence[Row]) -> Iterator[Timed]:
+    """Yield the stages of each topic, then of each of its groups."""
     ordered = sorted(rows, key=lambda row: (str(row["topic"]), row["group"] is not None))
     for (topic, group), found in groupby(ordered, lambda row: (row["topic"], row["group"])):
         members = list(found)
         title = str(topic) if group is None else f"{topic} → {group}"
-        heading(console, title, _note(members))
-        table(console, columns, [_shaped(row) for row in members])
+        sums = _sums(members)
+        yield Timed(title, _note(members, sums), sums["messages"], tuple(map(_shaped, members)))
+
+
+def latency(console: Console, rows: Sequence[Row], _total: int) -> None:
+    """Print the stages of each topic, then of each of its groups."""
+    absent = {name for name in _OPTIONAL if all(row[name] is None for row in rows)}
+    columns = [one for one in LATENCY_VIEW if one.name not in absent]
+    for one in by_group(rows):
+        heading(console, one.title, one.note)
+        table(console, columns, one.rows)
     if not rows:
         console.print("no messages", style="dim")
     elif all(row["group"] is None for row in rows):
         console.print("no delivery of these messages is traced", style="dim")
 
 
-def _note(rows: Sequence[Row]) -> str:
-    """Return what the rows of one topic and group have in common."""
+def _sums(rows: Sequence[Row]) -> dict[str, int]:
+    """Return the messages of one topic and group, and what is counted of them."""
     places = {tuple(row[name] for name in _OPTIONAL): row for row in rows}.values()
-    sums = {
-        name: sum(number_of(row, name) for row in places)
-        for name in ("messages", "untraced", "unfinished", "failed")
-    }
+    names = ("messages", "untraced", "unfinished", "failed")
+    return {name: sum(number_of(row, name) for row in places) for name in names}
+
+
+def _note(rows: Sequence[Row], sums: Mapping[str, int]) -> str:
     told = [several(sums["messages"], "message")]
     told += [f"{count(sums[name])} {name}" for name in list(sums)[1:] if sums[name]]
     if not all(row["exact"] for row in rows):

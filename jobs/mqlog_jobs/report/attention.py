@@ -41,6 +41,7 @@ def _broken(facts: Facts) -> Iterator[Element]:
         "topics": facts.topics,
         "tags": facts.tags,
         "files": facts.files,
+        "latency": facts.latency,
     }
     for name, part in parts.items():
         if isinstance(part, Unread):

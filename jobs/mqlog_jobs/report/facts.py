@@ -166,6 +166,21 @@ class LagHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class Latencies:
+    """Rows of ``table=latency``, of messages stored since ``since_ms``; None: of all.
+
+    ``traces`` are the trace messages that were read, ``messages`` those that were looked at, of all
+    of users' topics; ``topics_left_out`` were not.
+    """
+
+    rows: tuple[Mapping[str, object], ...]
+    since_ms: int | None
+    traces: Looked
+    messages: Looked
+    topics_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFile:
     """A file: its length and the bytes in use, None if that is not known."""
 
@@ -226,8 +241,8 @@ class Verified:
 class Facts:
     """All of a report; ``made_ms`` is when the stores were looked at.
 
-    ``asides`` are what waits beside the backlog of each group; ``history`` is that of samples, None
-    without any.
+    ``asides`` are what waits beside the backlog of each group; ``history`` is that of samples,
+    ``latency`` that of traces, None without any.
     """
 
     made_ms: int
@@ -241,6 +256,7 @@ class Facts:
     files: Found[Files]
     verified: Verified
     history: LagHistory | None = None
+    latency: Found[Latencies] | None = None
 
     @property
     def has_stores(self) -> bool:

@@ -4,7 +4,8 @@ What each part costs, beside listing the store:
 
 - queues and topics: the edges of each queue, and the sizes in at most a million ConsumeQueue units
   of a queue, evenly spread where it has more;
-- rates: see ``rates``; tags: see ``tag_counts``; backlog: see ``behind``;
+- rates: see ``rates``; tags: see ``tag_counts``; backlog: see ``behind``; traces: see
+  ``latencies``;
 - files: their names, sizes and ends;
 - verify: stores with a small CommitLog are checked, others with --verify.
 
@@ -31,19 +32,22 @@ from mqlog_jobs.report.facts import (
     TopicHeld,
     Unread,
 )
+from mqlog_jobs.report.latencies import TRACE_BYTES, Bounds, Traced, latencies
 from mqlog_jobs.report.on_disk import files_of, verified
 from mqlog_jobs.report.rates import BISECTED_QUEUES, MOST_LOOKS, TimedQueue, rates
 from mqlog_jobs.report.tag_counts import MOST_MESSAGES, tags_of
 from mqstore import __version__
 from mqstore.backlog import BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
-from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError
+from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from mqstore.tables import store as store_tables
 from mqstore.tables.asides import asides, pending_halves
 from mqstore.tables.choice import store_roots
+from mqstore.tables.latency import PASS_MESSAGES
+from mqstore.tables.traces import TRACE_TOPIC
 
 T = TypeVar("T")
 
@@ -59,13 +63,14 @@ class ReportRequest:
     """What a report is about: ``groups`` is a comma list or /regex/, None for all.
 
     ``verify``: check the stores' rules; None: those with a small CommitLog. ``history`` is what
-    samples say, if there are any.
+    samples say, if there are any; ``trace_topic`` has traces, None: the default one.
     """
 
     groups: str | None = None
     system: bool = False
     verify: bool | None = None
     history: LagHistory | None = None
+    trace_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,9 @@ def gather(
     ]
     topics = _read(lambda: _topics(sources, snapshots, queues, system, len(stores)))
     behind = _read(lambda: _waiting(sources, snapshots, request, (now_ms, len(stores))))
+    known = [q.bounds for q in queues if q.bounds.topic not in system - {TRACE_TOPIC}]
+    traced = Traced(request.trace_topic, request.groups, request.system)
+    most = Bounds(TRACE_BYTES, budget.queues, min(budget.messages, PASS_MESSAGES))
     log_bytes = [snapshot.high - snapshot.low for snapshot in snapshots]
     return Facts(
         made_ms=now_ms,
@@ -133,13 +141,14 @@ def gather(
             stores, log_bytes[: len(stores)], wanted=request.verify, progress=progress
         ),
         history=request.history,
+        latency=_read(lambda: latencies(opened, known, most, traced)),
     )
 
 
 def _read(part: Callable[[], T]) -> Found[T]:
     try:
         return part()
-    except (InvalidOptionError, UnknownGroupError):
+    except (InvalidOptionError, UnknownGroupError, UnknownTopicError):
         raise  # Of the request, and not of a store.
     except (StoreError, OSError) as error:
         return Unread(str(error))

@@ -19,6 +19,7 @@ from mqlog_jobs.report.cells import note, waits
 from mqlog_jobs.report.disk_section import files_section, verify_section
 from mqlog_jobs.report.facts import Facts, Unread
 from mqlog_jobs.report.history_section import history_section
+from mqlog_jobs.report.latency_section import TITLE, latency_section
 from mqlog_jobs.report.markup import Element, element, stylesheet
 from mqlog_jobs.report.messages_section import rates_section, tags_section, topics_section
 from mqlog_jobs.report.tag_bars import TagColours
@@ -78,6 +79,7 @@ def _body(facts: Facts) -> Element:
             attention(facts),
             backlog_section(facts, colours),
             history_section(facts.history) if facts.history else None,
+            latency_section(facts.latency) if facts.latency else None,
             rates_section(facts.rates),
             topics_section(facts.topics, facts.rates),
             tags_section(facts.tags, colours),
@@ -101,6 +103,7 @@ def _links(facts: Facts) -> list[Element]:
     last = {"brokers": brokers_title(facts)} | (_STORE_LINKS if facts.has_stores else {})
     own = _LINKS if facts.places else {}
     sampled = {"history": "Lag over time"} if facts.history else {}
+    sampled |= {"latency": TITLE} if facts.latency else {}
     names = {"backlog": own["backlog"], **sampled, **own, **last} if own else sampled | last
     return [element("a", text, href=f"#{name}") for name, text in names.items()]
 

@@ -18,7 +18,7 @@ from mqstore.format.names import TRACE_TOPIC
 from mqstore.format.trace_entries import END_TRANSACTION, PUB, TraceEntry, parse
 from mqstore.read.plan import SplitLimits, split
 from mqstore.read.scan import scan
-from mqstore.read.selection import unknown
+from mqstore.read.selection import OpenStores, unknown
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 from mqstore.tables.choice import Window, slices
@@ -158,11 +158,15 @@ def trace_sources(request: TableRequest) -> tuple[str, list[tuple[BoundsSource, 
     Raises UnknownTopicError if the option names a topic that no store knows; the default one need
     not be there.
     """
-    topic = request.trace_topic or TRACE_TOPIC
-    if request.trace_topic is not None and topic not in request.stores.topics:
-        known = set(request.stores.topics)
-        raise UnknownTopicError(unknown("traceTopic", "topic", topic, known))
+    topic = trace_topic(request.stores, request.trace_topic)
     return topic, request.sources(topic.__eq__)
+
+
+def trace_topic(stores: OpenStores, named: str | None) -> str:
+    """Return the trace topic, that which is named or the default one; raises as above."""
+    if named is not None and named not in stores.topics:
+        raise UnknownTopicError(unknown("traceTopic", "topic", named, set(stores.topics)))
+    return named or TRACE_TOPIC
 
 
 def _row(broker_name: str, place: Place, entry: TraceEntry) -> TableRow:

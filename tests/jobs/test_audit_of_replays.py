@@ -1,6 +1,7 @@
 """Audits by the offset map of a replay, and of what a consumer group has not consumed."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import mqlog
 from jobs.command import Run
 from mqlog_jobs.replays.offset_files import OffsetFiles
+from mqstore.audit.offset_maps import MapPlace
 from mqstore.audit.relation import relation_of
 from mqstore.deliver.replay.task import OFFSET_MAP
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.read.directory import open_origin
 from support.oracle import Message, join_properties
 from support.stores import Layout, lay_out
@@ -81,7 +84,7 @@ class Replayed:
         half = len(self.rows) // 2
         for number, some in enumerate((self.rows[half:], self.rows[:half])):
             rows = pa.Table.from_pylist(some, schema=OFFSET_MAP)
-            OffsetFiles(kind, str(self.folder / "map")).write(str(number), rows)
+            OffsetFiles(MapPlace(kind, str(self.folder / "map"))).write(str(number), rows)
         return roots[0], roots[1], f"{kind}:{self.folder / 'map'}"
 
 
@@ -177,10 +180,10 @@ def test_what_a_group_has_not_consumed_is_compared_alone(run: Run, replayed: Rep
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--offset-map", "{map}", "--by", "id"), "is another identity than --by"),
-        (("--only-mapped",), "is for --offset-map"),
+        (("--offset-map", "{map}", "--by", "id"), "option --offset-map=.*no other identity can be"),
+        (("--only-mapped",), "option --only-mapped=.*needs an offset map"),
         (("--offset-map", "parquet:{nowhere}"), "is no offset map that can be read"),
-        (("--offset-map", "{map}", "--topic", "NONE"), "the offset map has no message of it"),
+        (("--offset-map", "{map}", "--topic", "NONE"), "option --topic: no topic NONE"),
         (("--unconsumed", "NONE"), "option --unconsumed: no group NONE"),
     ],
 )
@@ -191,7 +194,69 @@ def test_what_cannot_be_audited_so_is_an_error_in_one_line(
     known = {"map": place, "nowhere": tmp_path / "nowhere"}
     done = run("audit", first, second, *(word.format(**known) for word in words))
     assert (done.code, done.out) == (2, "")
-    assert said in done.err
+    assert re.search(said, done.err)
+
+
+def rows_of_table(first: Path, second: Path, **options: object) -> list[dict[str, Any]]:
+    """The rows of table=audit, as the command writes differences."""
+    found = mqlog.open(first).table("audit", against=second, **options).to_table()
+    rows = found.drop_columns("brokerName").to_pylist()
+    return [{**row, "fields": [name for name in row["fields"].split(", ") if name]} for row in rows]
+
+
+@pytest.mark.parametrize("change", [lost, altered, not_sent, other_producer])
+def test_the_table_has_what_the_command_finds_by_the_map(
+    run: Run, replayed: Replayed, change: Callable[[Replayed], None]
+) -> None:
+    change(replayed)
+    first, second, place = replayed.write()
+    words = run("audit", first, second, "--offset-map", place, "--json").rows
+    rows = rows_of_table(first, second, offset_map=place)
+    assert [{n: v for n, v in row.items() if "Time" not in n} for row in rows] == [
+        {n: v for n, v in row.items() if "Time" not in n} for row in words
+    ]
+    assert len(rows) == 1
+    mapped = rows_of_table(first, second, offset_map=place, only_mapped=True)
+    assert len(mapped) == (change in (lost, altered))
+
+
+def test_the_table_has_what_a_group_has_not_consumed(replayed: Replayed) -> None:
+    replayed.target[3] = replace(replayed.target[3], body=b"other, but consumed")
+    first, second, place = replayed.write()
+    commit(first, "OLD", {0: 10, 1: 10, 2: 10})
+    commit(second, "NEW", {0: 16, 1: 15})
+    (row,) = rows_of_table(first, second, offset_map=place, unconsumed="CG")
+    assert (row["difference"], row["firstQueueId"], row["firstQueueOffset"]) == ("missing", 0, 10)
+    commit(first, "OLD", {0: 14, 1: 13, 2: 12})
+    assert len(rows_of_table(first, first, unconsumed="CG", subscribe=["OLD"])) == 0
+    rows = rows_of_table(first, second, unconsumed="CG", identity="id")
+    kinds = [row["difference"] for row in rows]
+    assert (kinds.count("missing"), kinds.count("extra")) == (1, 9)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"offset_map": "{map}", "identity": "id"}, "offset_map=.*no other identity can be"),
+        ({"offset_map": "{map}", "assign": {"OLD": [0]}}, "offset_map=.*takes whole topics"),
+        ({"offset_map": "{map}", "subscribe": ["NEW"]}, "no topic NEW"),
+        ({"offset_map": "{map}", "subscribe_pattern": "N.*"}, "the offset map has no message of"),
+        ({"offset_map": "parquet:{nowhere}"}, "offset_map=.*is no offset map that can be read"),
+        ({"offset_map": "avro:/x"}, "offset_map=.*write parquet:DIR, csv:DIR, json:DIR"),
+        ({"only_mapped": True}, "only_mapped=.*needs an offset map"),
+        ({"unconsumed": "NONE"}, "option unconsumed: no group NONE"),
+    ],
+)
+def test_what_the_table_cannot_compare_so_is_refused_by_name(
+    replayed: Replayed, tmp_path: Path, options: dict[str, object], said: str
+) -> None:
+    first, second, place = replayed.write()
+    known = {"map": place, "nowhere": tmp_path / "nowhere"}
+    given = {n: v.format(**known) if isinstance(v, str) else v for n, v in options.items()}
+    with pytest.raises(StoreError, match=said):
+        rows_of_table(first, second, **given)
+    with pytest.raises(InvalidOptionError, match=r"is for table=audit, not digests"):
+        mqlog.open(first).table("digests", offset_map=place)
 
 
 def test_a_map_of_two_messages_that_became_one_is_refused(replayed: Replayed) -> None:
@@ -215,7 +280,7 @@ def test_a_queue_that_was_replayed_whole_is_one_run_however_its_pieces_lie() -> 
     found = relation_of(batches)
     (runs,) = found.by_target.values()
     assert (runs.starts.tolist(), runs.counts.tolist()) == ([0], [1000])
-    assert found.topics(None, new=True) == {"NEW"}
+    assert found.topics({"OLD"}) == {"NEW"}
 
 
 def test_the_stores_of_these_tests_hold_what_the_map_says(replayed: Replayed) -> None:

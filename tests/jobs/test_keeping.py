@@ -111,7 +111,7 @@ def test_an_audit_says_whether_two_places_are_the_same(
         (("prune", "{kept}", "--keep", "often"), "must be AGE:STEP"),
         (("snapshot", "{store}", "{kept}", "--hold-max", "1G"), "is for --every"),
         (("snapshot", "{store}", "{kept}", "--count", "2"), "is for --every"),
-        (("audit", "{store}", "{store}", "--by", "luck"), "must be offset or id"),
+        (("audit", "{store}", "{store}", "--by", "luck"), "must be one of offset, id"),
         (("audit", "{store}", "delta:/lake"), "delta tables are not audited: write its rows"),
         (("audit", "{store}", "iceberg:a.b"), "iceberg tables are not audited: write its rows"),
         (("audit", "{store}", "parquet:s3://b/t"), "write parquet:DIR, a directory of this"),

@@ -14,6 +14,7 @@ from mqlog_jobs.output.whole_file import check_directory, check_file, replace_fi
 from mqlog_jobs.places import Named
 from mqlog_jobs.spark import backlog, check, replay
 from mqlog_jobs.work import demo
+from mqstore.audit.offset_maps import MapPlace
 
 NOT_THERE = os.strerror(ENOENT)
 NO_FOLDER = os.strerror(ENOTDIR)
@@ -95,7 +96,7 @@ def test_a_job_looks_at_the_folder_of_its_rows_first(
     assert "MQLOG_STORE_NOT_FOUND" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
     with pytest.raises(Exception, match="--offset-map"):
-        replay.SparkOffsets(spark, "csv", place)
+        replay.SparkOffsets(spark, MapPlace("csv", place))
 
 
 def test_what_is_looked_at_stays_as_it_was(tmp_path: Path) -> None:

@@ -84,12 +84,16 @@ def audit(
 ) -> None:
     """Prove that two places have the same messages, or name those that differ; exit code 1."""
     from mqlog_jobs.output.form import Form
-    from mqlog_jobs.places import Named
     from mqlog_jobs.work import audit as work
 
-    rule = work.rule_of(by or "offset", ignore, by_map=offset_map is not None)
-    relation = work.relation_in(by, offset_map, only_mapped=only_mapped)
-    wanted = work.Audited(topic, system, unconsumed, relation, only_mapped)
-    places = [Named.of([path], None, options) for path in (first, second)]
-    if work.audit(places[0], places[1], rule, wanted, Form(as_json, as_csv)):
+    asked = {
+        "identity": by,
+        "offsetmap": offset_map,
+        "onlymapped": "true" if only_mapped else None,
+        "unconsumed": unconsumed,
+        "ignoredproperties": ignore,
+    }
+    given = {name: text for name, text in asked.items() if text is not None}
+    wanted = work.Audited((first, second), given, topic, system, options or ())
+    if work.audit(wanted, Form(as_json, as_csv)):
         raise typer.Exit(FOUND)

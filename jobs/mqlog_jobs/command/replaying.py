@@ -81,11 +81,13 @@ def replay(
 
 def _replayed(request: "ReplayArguments", offset_map: str | None) -> dict[str, Any]:
     from mqlog_jobs.output.progress import Bar
-    from mqlog_jobs.replays.offset_files import OffsetFiles, offset_place
+    from mqlog_jobs.replays.offset_files import OffsetFiles
     from mqlog_jobs.replays.replay_work import replayed
+    from mqstore.audit.offset_maps import MapPlace
     from mqstore.deliver.replay.run import HereRunner
 
-    target = None if offset_map is None else OffsetFiles(*offset_place("--offset-map", offset_map))
+    place = None if offset_map is None else MapPlace.of("--offset-map", offset_map)
+    target = None if place is None else OffsetFiles(place)
     with Bar("Sending") as bar:
         return replayed(request, HereRunner(), target, bar)
 

@@ -6,30 +6,27 @@ The folders are those of a partitioned table: Spark and pyarrow read DIR as one,
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from mqlog_jobs.output.whole_file import FILE_FORMATS, check_directory
-from mqstore.deliver.replay.task import OFFSET_MAP
-from mqstore.errors import InvalidOptionError
+from mqlog_jobs.output.whole_file import check_directory
+from mqstore.audit.offset_maps import MapPlace
 
 _FOLDER: Final = "write="
-_MAP_ROWS: Final = 65_536
 
 
 class OffsetFiles:
     """An OffsetMapTarget of files in a directory."""
 
-    def __init__(self, kind: str, directory: str) -> None:
-        """``kind`` is one of FILE_FORMATS. Raises OSError if nothing can be written there."""
-        self._kind = kind
-        self._directory = Path(directory)
+    def __init__(self, place: MapPlace) -> None:
+        """Take the directory. Raises OSError if nothing can be written there."""
+        self._kind = place.format
+        self._directory = Path(place.directory)
         check_directory(self._directory)
 
     def has(self, name: str) -> bool:
@@ -48,30 +45,6 @@ class OffsetFiles:
 
     def _path(self, name: str) -> Path:
         return self._directory / f"{_FOLDER}{name}" / f"part.{self._kind}"
-
-
-def offset_place(option: str, text: str) -> tuple[str, str]:
-    """Return format and directory of ``FORMAT:DIR``; raises InvalidOptionError."""
-    kind, colon, where = text.partition(":")
-    if not colon or not where or kind not in FILE_FORMATS:
-        forms = ", ".join(f"{name}:DIR" for name in FILE_FORMATS)
-        raise InvalidOptionError(option, text, f"write {forms}")
-    return kind, where
-
-
-def offset_rows(kind: str, directory: str) -> Iterator[pa.RecordBatch]:
-    """Yield the pieces of the map of a directory, as OFFSET_MAP.
-
-    Raises InvalidOptionError for a directory without such files.
-    """
-    try:
-        found = ds.dataset(directory, schema=OFFSET_MAP, format=kind)
-        if not found.files:
-            raise FileNotFoundError(f"no file is in {directory}")
-        yield from found.to_batches(batch_size=_MAP_ROWS)
-    except (OSError, pa.ArrowException) as error:
-        reason = f"is no offset map that can be read: {error}"
-        raise InvalidOptionError("--offset-map", f"{kind}:{directory}", reason) from error
 
 
 def _json_lines(rows: pa.Table, path: Path) -> None:

@@ -10,8 +10,7 @@ Delta and Iceberg are read by Spark's own readers of these formats, so only rows
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from pyspark.sql.functions import coalesce
 from mqlog_jobs.machine.codes import FOUND
 from mqlog_jobs.machine.exit_codes import run
 from mqlog_jobs.machine.session import QUIET, job_session
+from mqlog_jobs.option_flags import in_flags
 from mqlog_jobs.output.amounts import instant, several, size
 from mqlog_jobs.spark import arguments, job_output
 from mqlog_jobs.spark.arguments import CONSOLE, RowsPlace
@@ -34,15 +34,11 @@ from mqlog_jobs.spark.audited import (
 from mqlog_jobs.spark.lake.packages import PACKAGES, check, settings
 from mqlog_jobs.spark.lake.tables import LAKE_TABLES
 from mqlog_jobs.spark.spark_paths import has_path
+from mqlog_jobs.work.audit import own_topics
 from mqstore.audit.parquet import TableSide, TopicsWanted
-from mqstore.audit.rows import AuditRule, default_left_out
 from mqstore.audit.sides import AuditSide, matched
 from mqstore.errors import InvalidOptionError, printable, shown
-from mqstore.options import grammar
-from mqstore.read.system_topics import system_topics
-from mqstore.request.chosen_queues import open_other, open_stores
-from mqstore.request.read import read_options
-from mqstore.tables.audits import chosen_snapshots
+from mqstore.request.audits import audit_options, broker_sides
 from pyspark_mqlog.versions import INSTALLED
 
 _INFERENCE: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
@@ -69,9 +65,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--by",
         choices=("offset", "id"),
-        default="offset",
         help="what makes it the same message: broker, topic, queue and queue offset (the default), "
         "or the message id",
+    )
+    parser.add_argument(
+        "--offset-map",
+        metavar="FORMAT:DIR",
+        help="the other place is what a replay made of the first: the offset map that it wrote, a "
+        "directory of this machine, says which message is which",
+    )
+    parser.add_argument(
+        "--only-mapped",
+        action="store_true",
+        help="with --offset-map: pass by messages that it does not name",
+    )
+    parser.add_argument(
+        "--unconsumed",
+        metavar="GROUP",
+        help="what this consumer group has not consumed, by what it committed",
     )
     parser.add_argument(
         "--ignore", metavar="NAMES", help="properties that do not count: a comma list"
@@ -97,8 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@in_flags()
 def _audit(given: argparse.Namespace) -> int:
-    rule = _rule(given.by, given.ignore)
+    asked = _asked(given)
+    rule = audit_options(asked).rule
     tables = [_table(text) for text in (given.first, given.second)]
     packages = [PACKAGES[one.format] for one in tables if one and one.format in PACKAGES]
     needed = {n: v for package in packages for n, v in settings(package, INSTALLED).items()}
@@ -106,7 +119,7 @@ def _audit(given: argparse.Namespace) -> int:
         for package in packages:
             check(spark, package)
         job_output.check(spark, given.place)
-        sides = _sides(spark, given, tables, rule)
+        sides = _sides(spark, given, tables, asked)
         digests = digests_in_tasks(spark, sides[0], rule), digests_in_tasks(spark, sides[1], rule)
         counts = [several(one.count, "message") for one in digests]
         names = f"{shown(given.first)} and {shown(given.second)}"
@@ -122,10 +135,16 @@ def _audit(given: argparse.Namespace) -> int:
         return FOUND
 
 
-def _rule(by: str, ignored: str | None) -> AuditRule:
-    if ignored is None:
-        return AuditRule(by, default_left_out(by))
-    return AuditRule(by, frozenset(grammar.names("--ignore", ignored)) if ignored else frozenset())
+def _asked(given: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the audit, by name in lower case."""
+    asked = {
+        "identity": given.by,
+        "offsetmap": given.offset_map,
+        "onlymapped": "true" if given.only_mapped else None,
+        "unconsumed": given.unconsumed,
+        "ignoredproperties": given.ignore,
+    }
+    return {name: text for name, text in asked.items() if text is not None}
 
 
 def _table(text: str) -> RowsPlace | None:
@@ -138,11 +157,17 @@ def _sides(
     spark: SparkSession,
     given: argparse.Namespace,
     tables: Sequence[RowsPlace | None],
-    rule: AuditRule,
+    asked: Mapping[str, str],
 ) -> tuple[SideInTasks, SideInTasks]:
     """Return the sides, each with what it has now. Raises as a read of them."""
-    brokers, own = _brokers(given, tables)
-    wanted = TopicsWanted(given.topic, given.system, own)
+    rule = audit_options(asked).rule
+    brokers = _brokers(given, tables, asked)
+    if any(tables):
+        texts = zip((given.first, given.second), tables, strict=True)
+        audit_options(asked).check_brokers(next(text for text, table in texts if table))
+    elif rule.by == "map":
+        return BrokersInTasks(brokers[0]), BrokersInTasks(brokers[1])
+    wanted = TopicsWanted(given.topic, given.system, own_topics(brokers))
     sides = [
         BrokersInTasks(brokers.pop(0))
         if table is None
@@ -164,29 +189,18 @@ def _with(side: SideInTasks, renamed: AuditSide | TableSide) -> SideInTasks:
 
 
 def _brokers(
-    given: argparse.Namespace, tables: Sequence[RowsPlace | None]
-) -> tuple[list[AuditSide], frozenset[str]]:
-    """Return the sides that are no tables, in order, and RocketMQ's own topics of them."""
+    given: argparse.Namespace, tables: Sequence[RowsPlace | None], asked: Mapping[str, str]
+) -> list[AuditSide]:
+    """Return the sides that are no tables, in order."""
     texts = {name.lower(): text for name, text in given.options}
     chosen = {"includesystemtopics": str(given.system).lower()}
     chosen |= {} if given.topic is None else {"subscribe": json.dumps([given.topic])}
     paths = [p for p, table in zip((given.first, given.second), tables, strict=True) if not table]
-    if not paths:
-        for name, text in texts.items():
-            raise InvalidOptionError("--option", f"{name}={text}", "tables take none")
-        return [], frozenset()
-    more = {"table": "digests"} if len(paths) == 1 else {"table": "audit", "against": paths[1]}
-    options = read_options((paths[0],), {**texts, **chosen, **more})
-    with ExitStack() as stack:
-        every = [stack.enter_context(closing(open_stores(options)))]
-        if options.other is not None:
-            every.append(stack.enter_context(open_other(options, options.other)))
-        sides = [
-            AuditSide.of(zip(stores.sources, chosen_snapshots(stores), strict=True))
-            for stores in every
-        ]
-        own = {t for stores in every for one in stores.snapshots for t in system_topics(one)}
-    return sides, frozenset(own)
+    if paths:
+        return list(broker_sides(paths, asked, {**texts, **chosen}))
+    for name, text in texts.items():
+        raise InvalidOptionError("--option", f"{name}={text}", "tables take none")
+    return []
 
 
 def _rows(spark: SparkSession, table: RowsPlace) -> DataFrame:

@@ -81,7 +81,7 @@ class BrokersInTasks:
         for batch in found:
             for number in batch.column("work").to_pylist():
                 broker, slices = self.works[number]
-                for part in digested(slices, rule, merged=True):
+                for part in digested(slices, rule, merged=True, naming=self.side.naming):
                     yield broker, part, None
 
     def sent(self) -> "BrokersInTasks":

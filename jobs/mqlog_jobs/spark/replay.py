@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from mqlog_jobs.machine.exit_codes import run
 from mqlog_jobs.machine.session import job_session
 from mqlog_jobs.places import Named
-from mqlog_jobs.replays.offset_files import offset_place
 from mqlog_jobs.replays.replay_plan import ReplayArguments, rate_of, topic_map, write_options
 from mqlog_jobs.replays.replay_work import replayed, said
 from mqlog_jobs.spark import arguments
 from mqlog_jobs.spark.spark_paths import check_writable
+from mqstore.audit.offset_maps import MapPlace
 from mqstore.deliver.replay.run import NumberedPart
 from mqstore.options import grammar
 
@@ -51,12 +51,12 @@ class SparkRunner:
 class SparkOffsets:
     """An OffsetMapTarget: folders ``write=NAME`` below a path, written by Spark."""
 
-    def __init__(self, spark: SparkSession, kind: str, directory: str) -> None:
-        """``kind`` is one of FILE_FORMATS. Raises InvalidOptionError if Spark can write nothing."""
+    def __init__(self, spark: SparkSession, place: MapPlace) -> None:
+        """Take the path. Raises InvalidOptionError if Spark can write nothing there."""
         self._spark = spark
-        self._kind = kind
-        self._directory = directory.rstrip("/")
-        check_writable(spark, "--offset-map", directory)
+        self._kind = place.format
+        self._directory = place.directory.rstrip("/")
+        check_writable(spark, "--offset-map", place.directory)
 
     def has(self, name: str) -> bool:
         """Tell whether that piece was written."""
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _replay(given: argparse.Namespace) -> None:
     rate = None if given.rate is None else grammar.count("--rate", given.rate, high=_MOST_RATE)
-    place = None if given.offset_map is None else offset_place("--offset-map", given.offset_map)
+    place = None if given.offset_map is None else MapPlace.of("--offset-map", given.offset_map)
     request = ReplayArguments.of(
         source=Named.of([given.source], options=given.source_options, flag="--source-option"),
         address=given.address,
@@ -104,7 +104,7 @@ def _replay(given: argparse.Namespace) -> None:
     )
     request.settings()  # Wrong options are named before a session starts.
     with job_session("mqlog replay") as spark:
-        target = None if place is None else SparkOffsets(spark, *place)
+        target = None if place is None else SparkOffsets(spark, place)
         done = replayed(request, SparkRunner(spark), target)
     sys.stdout.write(f"{said(done)}\n")
 

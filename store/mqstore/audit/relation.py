@@ -4,7 +4,7 @@ Only runs are kept, in which old and new offsets ascend side by side: a queue th
 whole is one of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -15,7 +15,7 @@ from mqstore.codec import compute as pc
 from mqstore.errors import InvalidOptionError
 from mqstore.format.arrays import Int64s
 
-MAP_OPTION: Final = "--offset-map"
+MAP_OPTION: Final = "offsetMap"
 _OLD: Final = ("brokerName", "topic", "queueId", "queueOffset")
 _NEW: Final = ("newBrokerName", "newTopic", "newQueueId", "newQueueOffset")
 _BETWEEN: Final = "\x00"
@@ -58,17 +58,12 @@ class OffsetRelation:
     by_source: dict[PlacedQueue, Runs]
     by_target: dict[PlacedQueue, Runs]
 
-    def topics(self, topic: str | None, *, new: bool) -> frozenset[str]:
-        """Return the source topics, or the ``new`` ones that messages of ``topic`` went to.
-
-        Without ``topic``, of all.
-        """
-        if not new:
-            return frozenset(t for _, t, _ in self.sources if topic in (None, t))
+    def topics(self, sources: Collection[str]) -> frozenset[str]:
+        """Return the topics of the target that messages of these topics of the source went to."""
         numbers = {
             number
-            for (_, source, _), runs in self.by_source.items()
-            if topic in (None, source)
+            for (_, topic, _), runs in self.by_source.items()
+            if topic in sources
             for number in np.unique(runs.queues).tolist()
         }
         return frozenset(self.targets[number][1] for number in numbers)

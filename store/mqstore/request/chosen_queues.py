@@ -9,7 +9,7 @@ startingOffsets; ends likewise.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -88,13 +88,18 @@ def _selection(options: ReadOptions, roots: tuple[Folder, ...]) -> Selection:
 
 
 @contextmanager
-def open_other(options: ReadOptions, other: Places) -> Iterator[OpenStores]:
+def open_other(
+    options: ReadOptions, other: Places, topics: Collection[str] | None
+) -> Iterator[OpenStores]:
     """Open another place with what the options choose of this one, and close it afterwards.
 
-    Names of brokers, folders of a CommitLog and ``queues`` are this one's. Raises as ``open_all``.
+    With ``topics``, these are chosen instead. Names of brokers, folders of a CommitLog and
+    ``queues`` are this one's. Raises as ``open_all``.
     """
     chosen = _selection(options, other.roots())
     selection = replace(chosen, commit_log=(), broker_names=(), by_log=False, cache="")
+    if topics is not None:
+        selection = replace(selection, subscribe=tuple(sorted(topics)), subscribe_pattern=None)
     strict = options.on_corrupt == "fail"
     with closing(open_all(selection, other.clusters, strict=strict)) as stores:
         yield stores
@@ -110,6 +115,8 @@ def _groups(options: ReadOptions) -> tuple[str, ...] | None:
     """Return the consumer groups that the options name; None if the read is not about groups."""
     if options.starting_group is not None:
         return (options.starting_group,)
+    if options.audit.unconsumed is not None:
+        return (options.audit.unconsumed,)
     if options.table not in takers("groups"):
         return None
     return tuple(sorted(named_groups(options.groups) | set(options.subscriptions or {})))

@@ -7,6 +7,7 @@ refused together.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
 from mqstore.errors import InvalidOptionError
 from mqstore.options.option import Option
 from mqstore.options.texts import parse
@@ -41,8 +42,11 @@ def read_options(
     against = values.get("against")
     both = named_places(paths, texts, given, beside=against)
     other = None if against is None else _other_place(against, texts, given, paths)
-    found = ReadOptions(places=both, given=given, other=other, **without_places(values))
+    audit = AuditOptions(**{field: values.pop(field) for field in AUDIT_OPTIONS.keys() & values})
+    more = without_places(values)
+    found = ReadOptions(places=both, given=given, other=other, audit=audit, **more)
     check_together(found, takes)
+    audit.check_together(given)
     _check_has_table(found)
     return found
 

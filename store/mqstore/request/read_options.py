@@ -7,10 +7,11 @@ those of StreamOptions.
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
 from mqstore.backlog.request import EXACT, LAG_MODES
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
@@ -27,8 +28,8 @@ MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
 _OF_TABLES: Final = frozenset({
     "groups", "subscriptions", "lagMode", "byTag", "traceTopic", "interval", "byQueue",
-    "lookAgain", "fileReservedTime", "brokerConf", "samples", "against", "identity",
-    "ignoredProperties",
+    "lookAgain", "fileReservedTime", "brokerConf", "samples", "against",
+    *(one.name for one in AUDIT_OPTIONS.values()),
 })  # fmt: skip
 """The options that a read of messages does not take."""
 MAX_PARTITIONS: Final = 100_000
@@ -173,8 +174,7 @@ class ReadOptions(ScanOptions):
     against: str | None = option("against", any_text)
     other: Places | None = None
     """The place that ``against`` names."""
-    identity: str = option("identity", one_of("offset", "id"), "offset")
-    ignored_properties: tuple[str, ...] | None = option("ignoredProperties", grammar.names)
+    audit: AuditOptions = field(default_factory=AuditOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +196,7 @@ class StreamOptions(Admission):
 _OF_SCANS: Final = options_of(ScanOptions)
 READ_OPTIONS: Final = {
     **{field: one for field, one in options_of(ReadOptions).items() if field not in _OF_SCANS},
+    **AUDIT_OPTIONS,
     **_OF_SCANS,
 }
 """The options by field: what is read, then how."""

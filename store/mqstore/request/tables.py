@@ -55,7 +55,6 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         retention=options.retention,
         samples=options.samples,
         against=None if options.other is None else partial(open_other, options, options.other),
-        identity=options.identity,
-        ignored_properties=options.ignored_properties,
+        audit=options.audit,
     )
     return [TableWork(part, tuple(columns)) for part in CATALOG[options.table].plan(request)]

@@ -14,20 +14,18 @@ import pyarrow as pa
 from mqstore.audit.differences import differences
 from mqstore.audit.digests import BUCKET_MS, digests_of
 from mqstore.audit.found import Difference, MessagePlace
+from mqstore.audit.query import AUDIT_OPTIONS, chosen_snapshots
 from mqstore.audit.relation import PlacedQueue
-from mqstore.audit.rows import AuditRule, default_left_out
-from mqstore.audit.sides import AuditSide, Side, matched
+from mqstore.audit.rows import AuditRule
+from mqstore.audit.sides import Side
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import InvalidOptionError
-from mqstore.read.selection import OpenStores
-from mqstore.read.source import QueueSlice, Snapshot, slices_of
-from mqstore.read.system_topics import without_system
+from mqstore.read.source import QueueSlice, slices_of
 from mqstore.tables.columns import BROKER_NAME, US, Columns, TableRow, batches, packed, schema
 from mqstore.tables.table import BY_QUEUE, Table, TableRequest
 
 AGAINST: Final = "against"
-IDENTITY: Final = "identity"
-IGNORED: Final = "ignoredProperties"
+_IGNORED: Final = AUDIT_OPTIONS["ignored_properties"].name
 MESSAGES_OF_A_TASK: Final = 1_000_000
 
 
@@ -108,17 +106,6 @@ def _place(place: MessagePlace | None) -> TableRow:
     return place.broker, place.topic, place.queue_id, place.queue_offset, place.stored_ms * US
 
 
-def _rule(by: str, ignored: tuple[str, ...] | None) -> AuditRule:
-    return AuditRule(by, default_left_out(by) if ignored is None else frozenset(ignored))
-
-
-def chosen_snapshots(stores: OpenStores) -> list[Snapshot]:
-    """Return what is chosen of each broker; RocketMQ's own topics only where they are named."""
-    chosen, found = stores.selection, list(stores.snapshots)
-    hides = not (chosen.subscribe or chosen.assign or chosen.include_system_topics)
-    return list(map(without_system, found)) if hides else found
-
-
 def shares(slices: Iterable[QueueSlice]) -> list[tuple[QueueSlice, ...]]:
     """Return the slices of each task, about a million messages."""
     return packed(slices, lambda piece: piece.end - piece.start, MESSAGES_OF_A_TASK)
@@ -128,11 +115,8 @@ def _audit(request: TableRequest) -> list[AuditPart]:
     if request.against is None:
         expected = "table=audit needs the place to compare with: a path as that of the read"
         raise InvalidOptionError(AGAINST, "", expected)
-    rule = _rule(request.identity, request.ignored_properties)
-    first = AuditSide.of(zip(request.stores.sources, chosen_snapshots(request.stores), strict=True))
-    with request.against() as other:
-        second = AuditSide.of(zip(other.sources, chosen_snapshots(other), strict=True))
-    sides = matched(first, second)
+    rule = request.audit.rule
+    sides = request.audit.sides(request.stores, request.against)
     if rule.by != "offset":
         return [AuditPart(sides, rule)]
     counts = Counter[PlacedQueue]()
@@ -145,7 +129,7 @@ def _audit(request: TableRequest) -> list[AuditPart]:
 
 
 def _digests(request: TableRequest) -> list[DigestPart]:
-    rule = _rule("offset", request.ignored_properties)
+    rule = request.audit.rule
     return [
         DigestPart(snapshot.broker_name, some, rule)
         for snapshot in chosen_snapshots(request.stores)
@@ -157,7 +141,7 @@ AUDIT: Final = Table(
     "audit",
     COLUMNS,
     _audit,
-    options=BY_QUEUE | {AGAINST, IDENTITY, IGNORED},
+    options=BY_QUEUE | {AGAINST, *(one.name for one in AUDIT_OPTIONS.values())},
     needs=AGAINST,
     of_users=True,
 )
@@ -165,7 +149,7 @@ DIGESTS: Final = Table(
     "digests",
     DIGEST_COLUMNS,
     _digests,
-    options=BY_QUEUE | {IGNORED},
+    options=BY_QUEUE | {_IGNORED},
     order=("brokerName", "topic", "queueId", "intervalStart"),
     owner="topic",
     of_users=True,

@@ -5,13 +5,13 @@ other module names one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, Protocol
 
 import pyarrow as pa
 
+from mqstore.audit.query import AuditOptions, OpenOther
 from mqstore.backlog.plan import check_groups
 from mqstore.backlog.request import group_test
 from mqstore.read.retention import RetentionPolicy
@@ -79,10 +79,9 @@ class TableRequest:
     """The columns that the read wants; empty: all."""
     retention: RetentionPolicy | None = None
     samples: str | None = None
-    against: Callable[[], AbstractContextManager[OpenStores]] | None = None
+    against: OpenOther | None = None
     """Opens the other place of an audit, with what is chosen of this one."""
-    identity: str = "offset"
-    ignored_properties: tuple[str, ...] | None = None
+    audit: AuditOptions = field(default_factory=AuditOptions)
 
     def choice(self, *, consumed: bool = False) -> RowChoice | None:
         """Return the rows that the topic options choose by name; None for all rows.

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.check import check
+from mqstore.copy import copy_end
 from mqstore.copy import copy_store as copy_store_module
 from mqstore.copy.copy_store import copy_store
 from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnsupportedStoreError
@@ -209,3 +210,38 @@ def test_files_that_expire_while_a_store_is_copied_leave_no_gap(
     assert errors(tmp_path / "copy") == []
     left, copied = rows(root), rows(tmp_path / "copy")
     assert left == {queue: its[-len(left[queue]) :] for queue, its in copied.items()}
+
+
+@pytest.mark.parametrize("is_entered", [True, False])
+def test_what_a_broker_acknowledged_before_a_copy_is_in_it_once_it_has_its_units(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_entered: bool,
+) -> None:
+    laid = lay_out(tmp_path / "store", messages(40), SMALL)
+    (laid.root / "abort").touch()
+    every = rows(laid.root)
+    lay_out(tmp_path / "before", messages(31), SMALL)
+    shutil.move(laid.root / "consumequeue", tmp_path / "entered")
+    shutil.move(tmp_path / "before" / "consumequeue", laid.root / "consumequeue")
+    looks: list[float] = []
+
+    def pause(seconds: float) -> None:
+        looks.append(seconds)
+        if is_entered and len(looks) == 3:
+            shutil.rmtree(laid.root / "consumequeue")
+            shutil.copytree(tmp_path / "entered", laid.root / "consumequeue")
+
+    monkeypatch.setattr(copy_end.time, "sleep", pause)
+    monkeypatch.setattr(copy_end, "ENTERED_UNSEEN_S", 60.0 if is_entered else 0.0)
+    copy_store(laid.root, tmp_path / "copy")
+    assert errors(tmp_path / "copy") == []
+    assert len(looks) == 3 or not is_entered
+    if is_entered:
+        assert rows(tmp_path / "copy") == every
+    else:
+        assert sum(map(len, rows(tmp_path / "copy").values())) == 31
+        assert (
+            "the last 9 messages of the CommitLog are in no ConsumeQueue: left out" in caplog.text
+        )

@@ -1,8 +1,8 @@
 """A copy of a store in seconds, also while a broker writes to it: links, and the tails' bytes.
 
-The copy ends at one place of the CommitLog, E: behind the last record that some ConsumeQueue had
-when all were looked at. A broker dispatches records in the log's order and by one thread
-(DefaultMessageStore.ReputMessageService#doReput), so every record before E had its unit by then.
+The copy ends at one place of the CommitLog, E, of which ``copy_end`` tells. A broker dispatches
+records in the log's order and by one thread (DefaultMessageStore.ReputMessageService#doReput), so
+every record before E has its unit by then.
 Whatever is copied later is cut there: units that point behind E, keys of records behind E, the
 log itself. So no unit points behind the log, and no record of the log is without its unit.
 
@@ -24,8 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
+from mqstore.copy.copy_end import CopyEnd, find_copy_end
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.base.store_dir import StoreDir, open_dir, rocksdb_queues
@@ -34,15 +33,12 @@ from mqstore.files.copy_target import Copy, CopyTarget, workplace
 from mqstore.files.index import index_cut
 from mqstore.files.known_sizes import NOTE
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.log.log_end import after_blank
 from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.files.txn import intent, ledger
 from mqstore.format import names
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
-from mqstore.format.message import MIN_RECORD_BYTES, RECORD_MAGICS
-from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.read.directory import open_store, take
 from mqstore.read.source import Snapshot
 
@@ -102,9 +98,10 @@ def fill(copy: CopyTarget, place: StoreDir) -> Filled:
     found = take(place.root, commit_log=place.commit_log)
     has_queues = rocksdb_queues(place) is None
     with open_store(place.root, place.commit_log) as store:
-        end = _end(found, store)
+        end = find_copy_end(found, store)
         if has_queues:
-            _copy_queues(copy, store, end)
+            with Store(place) as now:  # With the files that queues got since the look.
+                _copy_queues(copy, now, end)
         _copy_log(copy, store.log, end)
         left_out = _copy_index(copy, store, end)
         _copy_config(copy, place, progress)
@@ -135,51 +132,7 @@ def _is_in(folder: str, path: str) -> bool:
     return os.path.commonpath([outer, os.path.realpath(path)]) == outer
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Where the copy ends, and the last record before it (None: there is none)."""
-
-    physical_offset: int
-    last_record: np.void | None
-
-
-def _end(found: Snapshot, store: Store) -> _End:
-    log = store.log
-    end, last = log.low, -1
-    for bounds in found.queues:
-        if bounds.low < bounds.high:
-            queue = store.queue(bounds.topic, bounds.queue_id)
-            try:
-                units = queue.read(bounds.high - 1, bounds.high)
-            except FileNotFoundError:  # All of it expired meanwhile.
-                continue
-            unit = units[0]
-            if int(unit["physical_offset"]) > last:
-                last = int(unit["physical_offset"])
-                end = last + int(unit["size"])
-    # Behind it there may be records that enter no queue. A log that is written to may have
-    # half a record there, and so has to do without them.
-    while not found.is_unclean:
-        head = log.header(after_blank(log, end))
-        if head is None or not _is_without_unit(head, after_blank(log, end)):
-            break
-        last = int(head["physical_offset"])
-        end = last + int(head["total_size"])
-    record = log.header(last) if last >= 0 else None
-    return _End(after_blank(log, end), record)
-
-
-def _is_without_unit(head: np.void, physical_offset: int) -> bool:
-    state = int(head["sys_flag"]) & TRANSACTION_MASK
-    return (
-        int(head["magic"]) in RECORD_MAGICS
-        and int(head["physical_offset"]) == physical_offset
-        and int(head["total_size"]) >= MIN_RECORD_BYTES
-        and state in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-    )
-
-
-def _copy_queues(copy: CopyTarget, store: Store, end: _End) -> None:
+def _copy_queues(copy: CopyTarget, store: Store, end: CopyEnd) -> None:
     copy.make_directory(names.CONSUME_QUEUE)
     # Listed again: a queue may have been made between the first look and the last.
     for name in store.queues:
@@ -194,7 +147,7 @@ def _copy_queues(copy: CopyTarget, store: Store, end: _End) -> None:
                 queue = Store(store.place).queue(*name)
 
 
-def _copy_queue(copy: CopyTarget, queue: Units, end: _End) -> None:
+def _copy_queue(copy: CopyTarget, queue: Units, end: CopyEnd) -> None:
     cut = _queue_cut(queue, end)
     # Others have nothing from before the end; a first one still tells of what expired.
     wanted = [
@@ -205,13 +158,13 @@ def _copy_queue(copy: CopyTarget, queue: Units, end: _End) -> None:
     _copy_mapped_files(copy, wanted, queue.path, cut)
 
 
-def _queue_cut(queue: Units, end: _End) -> int:
+def _queue_cut(queue: Units, end: CopyEnd) -> int:
     """Return the byte of a queue behind the unit of the last record before the end."""
     low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
     return queue.first_behind(low, high, end.physical_offset) * UNIT.itemsize
 
 
-def _copy_log(copy: CopyTarget, log: CommitLog, end: _End) -> None:
+def _copy_log(copy: CopyTarget, log: CommitLog, end: CopyEnd) -> None:
     copy.make_directory(names.COMMIT_LOG)
     wanted = [
         file
@@ -244,7 +197,7 @@ def _copy_mapped(copy: CopyTarget, file: MappedFile, path: str, cut: int) -> Non
         copy.take(file.folder, file.path, path, end=max(cut - file.start, 0))
 
 
-def _copy_index(copy: CopyTarget, store: Store, end: _End) -> tuple[str, ...]:
+def _copy_index(copy: CopyTarget, store: Store, end: CopyEnd) -> tuple[str, ...]:
     copy.make_directory(names.INDEX)
     left_out = []
     files = store.index_files
@@ -286,7 +239,7 @@ def _copy_config(copy: CopyTarget, place: StoreDir, progress: dict[str, bytes]) 
             _copy_files(copy, place, path, deep=False)
 
 
-def _copy_checkpoint(copy: CopyTarget, data: bytes | None, log: CommitLog, end: _End) -> None:
+def _copy_checkpoint(copy: CopyTarget, data: bytes | None, log: CommitLog, end: CopyEnd) -> None:
     """Write the checkpoint, not ahead of the copy: a record is flushed before it has its unit."""
     if data is None:
         return

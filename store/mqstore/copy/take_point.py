@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from mqstore.copy.copy_end import await_units
 from mqstore.copy.copy_store import Filled, fill
 from mqstore.copy.point_change import PointChange
 from mqstore.copy.point_databases import databases_of, take_database
@@ -77,7 +78,10 @@ def _filled(target: PointTarget, place: StoreDir) -> Filled:
     """Take the store; begin again where its broker deleted the file that the point would end in."""
     for tries_left in reversed(range(_FILLS)):
         try:
-            for path in databases_of(place):
+            databases = databases_of(place)
+            if databases:
+                await_units(place)
+            for path in databases:
                 take_database(target, place, path)
             return fill(target, place)
         except FileNotFoundError:

@@ -32,8 +32,8 @@ _LOG: Final = logging.getLogger(__name__)
 ENTERED_S: Final = 10.0
 """So long a copy waits for a broker of this machine to enter messages into queues."""
 ENTERED_UNSEEN_S: Final = 1.0
-"""The same where no process is seen that has the store: the broker may run elsewhere, or be dead"""
-_PAUSE_S: Final = 0.01
+"""So long where no process is seen that has the store open: its broker may be dead."""
+_LOOK_AGAIN_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _entered(store: Store, start: int) -> SoundRecord | None:
             told = "%s: the last %d messages of the CommitLog are in no ConsumeQueue: left out"
             _LOG.warning(told, store.root, count)
             return None
-        time.sleep(_PAUSE_S)
+        time.sleep(_LOOK_AGAIN_S)
     return record
 
 

@@ -5,6 +5,7 @@ import os
 import pickle
 import socket
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -30,7 +31,7 @@ from mqstore.files.points.repository import Repository
 from mqstore.request.repositories import open_repository, repository_at
 from snapshot_copy.copied import SMALL, messages, rows
 from snapshot_copy.pointed import at, rows_of
-from support import planned
+from support import planned, soak
 from support.growing import grow
 from support.s3_server import BUCKET, S3Server
 from support.stores import lay_out
@@ -197,6 +198,85 @@ def test_a_bucket_that_answers_503_is_named(busy: int, server: S3Server, tmp_pat
         with pytest.raises(StoreUnavailableError, match=r"s3://bucket/kept.*503"):
             act()
     assert not list(tmp_path.glob("restored*"))
+
+
+class Gate:
+    """A server in front of another: after ``left`` requests for objects it answers 503."""
+
+    def __init__(self, port: int) -> None:
+        gate, self.left, self.passed = self, 1 << 30, 0
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                if not gate.passes("/objects/" in self.path):
+                    self.send_response(503)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                behind = HTTPConnection("127.0.0.1", port, timeout=60)
+                behind.request(self.command, self.path, headers=dict(self.headers))
+                answer = behind.getresponse()
+                self.send_response(answer.status)
+                for name, text in answer.getheaders():
+                    if name.lower() not in {"transfer-encoding", "connection", "date", "server"}:
+                        self.send_header(name, text)
+                self.end_headers()
+                self.wfile.write(answer.read())
+                behind.close()
+
+            do_HEAD = do_GET  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def passes(self, is_object: bool) -> bool:
+        """Count a request; tell whether it is answered."""
+        self.passed += is_object
+        return not is_object or self.passed <= self.left
+
+
+@pytest.fixture
+def gate(server: S3Server) -> Iterator[Gate]:
+    found = Gate(server.port)
+    with found.server as listening:
+        Thread(target=listening.serve_forever, daemon=True).start()
+        yield found
+        listening.shutdown()
+
+
+@soak.not_in_check
+def test_nothing_counts_as_restored_from_a_bucket_that_answers_503_midway(
+    gate: Gate, server: S3Server, tmp_path: Path
+) -> None:
+    server.put("made", b"")
+    whole = repository(server, tmp_path)
+    laid = lay_out(tmp_path / "store", messages(20), SMALL)
+    take_point(laid.root, whole.backing)
+    address = f"http://127.0.0.1:{gate.server.server_port}"
+    options = {**server.options, "fs.endpoint_override": address}
+
+    def fresh() -> Repository:
+        return open_repository(whole.address, options)  # What was read is not kept.
+
+    restore_point(at(fresh().backing, 1), tmp_path / "good")
+    needed = gate.passed
+    acts = (
+        lambda: restore_point(at(fresh().backing, 1), tmp_path / "restored"),
+        lambda: check_points(fresh()),
+        lambda: rows_of(at(fresh().backing, 1)),
+    )
+    for left, act in ((0, acts[1]), (0, acts[2]), (1, acts[0]), (needed - 1, acts[0])):
+        gate.left, gate.passed = left, 0
+        with pytest.raises(StoreUnavailableError, match=r"objects/.*503"):
+            act()
+        assert not list(tmp_path.glob("restored*"))
+    gate.left = needed + gate.passed
+    acts[0]()
+    assert rows(tmp_path / "restored") == rows(laid.root)
 
 
 def test_a_bucket_that_fails_midway_keeps_its_points(

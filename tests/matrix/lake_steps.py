@@ -191,6 +191,15 @@ def ids(spark: SparkSession, kind: str, target: Path) -> list[Id]:
     return sorted(tuple(row) for row in read.select(*ID).collect())
 
 
+def _judged(spark: SparkSession, kind: str, target: Path, store: str, checkpoint: str) -> None:
+    """Archive what the store has, audit the table, and print its rows: what a test compares."""
+    place = f"{kind}:{target}"
+    assert archive.main(["--from", store, "--to", place, "--checkpoint", checkpoint]) == 0
+    assert audit.main(["--from", store, "--against", place]) == 0
+    for topic, queue, offset, msg_id in ids(spark, kind, target):
+        sys.stdout.write(f"{topic} {queue} {offset} {msg_id}\n")
+
+
 def _number(file: Path) -> int:
     return int(file.name)
 
@@ -198,15 +207,15 @@ def _number(file: Path) -> int:
 def main(kind: str, folder: str, *names: str) -> None:
     """Run the steps, those named or all; an AssertionError is what did not hold.
 
-    With the name ``ids``: print those of the table at FOLDER instead.
+    With the names ``judged STORE CHECKPOINT``: judge the archive in the table at FOLDER instead.
     """
     own = {**QUIET, **LOOPBACK, "spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
     own["spark.databricks.delta.snapshotPartitions"] = "2"
-    spark = session("lake", own, settings(PACKAGES[kind], INSTALLED))
+    needed = settings(PACKAGES[kind], INSTALLED) if kind in PACKAGES else {}
+    spark = session("lake", own, needed)
     try:
-        if names == ("ids",):
-            for topic, queue, offset, msg_id in ids(spark, kind, Path(folder)):
-                sys.stdout.write(f"{topic} {queue} {offset} {msg_id}\n")
+        if names[:1] == ("judged",):
+            _judged(spark, kind, Path(folder), *names[1:])
             return
         steps = Lake(spark, kind, Path(folder))
         every: dict[str, Callable[[], None]] = {

@@ -58,7 +58,9 @@ def _fill(toolchain: Toolchain, wanted: list[str], folder: Path) -> None:
 def environment(python: str) -> dict[str, str]:
     """Return the variables of a process that runs with that Python and its Spark."""
     given = {name: value for name, value in os.environ.items() if "SPARK" not in name}
+    given.pop("PYTHONDONTWRITEBYTECODE", None)  # Ten processes of an archive compile pyspark.
     given |= {
+        "PYTHONPYCACHEPREFIX": str(Path(python).parents[1] / "bytecode"),
         "PYTHONPATH": PATHS,
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
@@ -70,13 +72,14 @@ def environment(python: str) -> dict[str, str]:
     return given
 
 
-def run_steps(kind: str, line: str, folder: Path, *names: str, seconds: float) -> str:
+def run_steps(kind: str, line: str, folder: Path, *names: object, seconds: float) -> str:
     """Run ``lake_steps`` on a line of Spark with the jars of a format; return what it printed."""
     python = interpreter(line)
     variables = environment(python)
-    variables["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars(kind, line)} pyspark-shell"
+    with_jars = f"--jars {jars(kind, line)} " if kind in PACKAGES else ""
+    variables["PYSPARK_SUBMIT_ARGS"] = f"{with_jars}pyspark-shell"
     ran = subprocess.run(
-        [python, str(STEPS), kind, str(folder), *names],
+        [python, str(STEPS), kind, str(folder), *map(str, names)],
         env=variables,
         cwd=folder,
         stdin=subprocess.DEVNULL,

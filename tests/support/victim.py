@@ -79,6 +79,10 @@ class Victim:
         except subprocess.TimeoutExpired:
             pytest.fail(f"it does not end in {self.late_s} s; {self.told()}")
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all of its process group: SIGSTOP, SIGCONT."""
+        os.killpg(self.process.pid, number)
+
     def kill(self) -> None:
         """Kill it, with its JVM. Its Python workers find out by themselves."""
         if self._process is not None:

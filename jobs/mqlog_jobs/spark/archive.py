@@ -36,8 +36,12 @@ from pyspark_mqlog.versions import INSTALLED
 
 AVAILABLE_NOW: Final = "availableNow"
 _IDENTITY: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")
-_CONFLICTS: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "ConcurrentTransactionException")
-"""What Spark's log and Delta's call a second query of one checkpoint."""
+_CONFLICTS: Final = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "ConcurrentTransactionException",
+    "Race while writing batch",
+)
+"""What Spark's log, Delta's, and that of Spark's sink of files call a second query."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,12 +8,13 @@ a plain file where a file is expected (a FIFO or a device could block or answer 
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby, islice
 
 from mqstore.errors import StoreNotFoundError, UnsafePathError
-from mqstore.files.base.folder import Entry, Folder
+from mqstore.files.base.folder import Entry, Folder, OnlyFile
 from mqstore.files.base.read_file import LocalFile
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -80,6 +81,23 @@ class Directory(Folder):
                 with suppress(FileNotFoundError):
                     found.append(_entry(entry, f"{self.name}/{path}"))
         return sorted(found, key=lambda e: e.name)
+
+    def only_files(self, paths: Sequence[str], most: int) -> list[OnlyFile | None]:
+        """Return what ``Folder`` says: folders that stand side by side cost little more than one.
+
+        The folder that they are in is opened once, each of them relative to it, and what is in
+        them is looked at where it is open.
+        """
+        found: list[OnlyFile | None] = []
+        split = (path.rpartition("/") for path in paths)
+        for parent, some in groupby(split, lambda parts: parts[0]):
+            names = [name for _, _, name in some]
+            try:
+                with self._opened(parent) as fd:
+                    found += [_only_file(fd, name, most) for name in names]
+            except (OSError, UnsafePathError):
+                found += [None] * len(names)
+        return found
 
     def survey(self, path: str = "") -> list[tuple[str, str, int]]:
         """Return (name, kind, bytes) of all in ``path``, sorted; none if it is not there."""
@@ -155,10 +173,31 @@ def _surveyed(entry: "os.DirEntry[str]") -> tuple[str, str, int]:
     return entry.name, kind, status.st_size if kind == "file" else 0
 
 
+def _only_file(parent: int, name: str, most: int) -> OnlyFile | None:
+    try:
+        folder = _open(name, _DIRECTORY, parent, name)
+        try:
+            with os.scandir(folder) as entries:
+                there = list(islice(entries, 2))
+            if len(there) != 1 or not there[0].is_file(follow_symlinks=False):
+                return None
+            fd = _open(there[0].name, _FILE, folder, name)
+        finally:
+            os.close(folder)
+    except (OSError, UnsafePathError):
+        return None
+    try:
+        status = os.fstat(fd)
+        is_plain = stat.S_ISREG(status.st_mode)
+        return OnlyFile(there[0].name, status.st_size, os.pread(fd, most, 0)) if is_plain else None
+    finally:
+        os.close(fd)
+
+
 def _entry(entry: "os.DirEntry[str]", where: str) -> Entry:
-    status = entry.stat(follow_symlinks=False)
-    if stat.S_ISDIR(status.st_mode):
+    if entry.is_dir(follow_symlinks=False):
         return Entry(entry.name, True, 0)
+    status = entry.stat(follow_symlinks=False)
     if stat.S_ISREG(status.st_mode):
         return Entry(entry.name, False, status.st_size)
     raise UnsafePathError(f"{where}/{entry.name}", "a symbolic link or special file")

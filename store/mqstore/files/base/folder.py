@@ -5,9 +5,9 @@ reads what is in it without knowing which of both it is.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from mqstore.errors import UnsafePathError
 from mqstore.files.base.read_file import ReadFile
@@ -24,6 +24,14 @@ class Entry:
     name: str
     is_directory: bool
     size: int
+
+
+class OnlyFile(NamedTuple):
+    """The one thing in a folder: a plain file, its size in bytes, and the first bytes of it."""
+
+    name: str
+    size: int
+    head: bytes
 
 
 class Folder(ABC):
@@ -119,6 +127,15 @@ class Folder(ABC):
             return file.read(min(file.size, most), 0)
         finally:
             file.close()
+
+    def only_files(self, paths: Sequence[str], most: int) -> list[OnlyFile | None]:
+        """Return the one file in each of the folders ``paths``, with its first ``most`` bytes.
+
+        None for a folder that has anything else or cannot be read, and for all of them where to
+        list and read each costs no more: then that tells what is there.
+        """
+        del most
+        return [None] * len(paths)
 
     def local_path(self, path: str) -> str | None:
         """Return the path of a file on this machine that has the bytes of ``path``, or None."""

@@ -44,6 +44,23 @@ class MappedFile:
         return self.folder.open(self.path)
 
 
+def mapped_file(folder: Folder, name: str, size: int) -> MappedFile | None:
+    """Return the file of that name and size in ``folder``; None if it is no mapped file's name.
+
+    Raises CorruptStoreError as ``MappedFileQueue.list``.
+    """
+    start = parse_mapped_file_name(name)
+    if start is None:
+        return None
+    if size > _MOST_BYTES:
+        reason = f"{size} bytes, more than a broker can map"
+        raise CorruptStoreError(f"{folder}/{name}", _MOST_BYTES, reason)
+    if start + size >= 2**63:
+        reason = "its name and size put its end behind all positions of a log"
+        raise CorruptStoreError(f"{folder}/{name}", 0, reason)
+    return MappedFile(folder, name, start, size)
+
+
 class MappedFileQueue:
     """The files of one CommitLog or of one queue, sorted by their start."""
 
@@ -63,17 +80,11 @@ class MappedFileQueue:
         files = []
         for folder in folders:
             for entry in folder.entries():
-                name, start = f"{folder}/{entry.name}", parse_mapped_file_name(entry.name)
-                if start is not None and entry.is_directory:
-                    raise UnsafePathError(name, "a directory named like a mapped file")
-                if start is not None and entry.size > _MOST_BYTES:
-                    reason = f"{entry.size} bytes, more than a broker can map"
-                    raise CorruptStoreError(name, _MOST_BYTES, reason)
-                if start is not None and start + entry.size >= 2**63:
-                    reason = "its name and size put its end behind all positions of a log"
-                    raise CorruptStoreError(name, 0, reason)
-                if start is not None and entry.size > 0:
-                    files.append(MappedFile(folder, entry.name, start, entry.size))
+                file = mapped_file(folder, entry.name, entry.size)
+                if file is not None and entry.is_directory:
+                    raise UnsafePathError(file.name, "a directory named like a mapped file")
+                if file is not None and file.size > 0:
+                    files.append(file)
         return cls(files)
 
     @property

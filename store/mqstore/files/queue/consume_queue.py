@@ -1,13 +1,13 @@
 """The ConsumeQueue of one (topic, queueId), addressed by queue offset."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.files.base.mapped_file_queue import MappedFileQueue
+from mqstore.files.base.mapped_file_queue import MappedFileQueue, mapped_file
 from mqstore.files.base.store_dir import BY_LOG, StoreDir
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
 from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks, written_units
@@ -33,10 +33,27 @@ class ConsumeQueue(Units):
         """The queue's directory below the root."""
         return f"{names.CONSUME_QUEUE}/{self.topic}/{self.queue_id}"
 
+    only_file: tuple[str, int] | None = field(default=None, init=False, compare=False, repr=False)
+    """Name and bytes of its file, if a look at many queues came upon no other and listed it not."""
+
     @cached_property
     def files(self) -> MappedFileQueue:
         """The queue's files; none if there is no such directory."""
-        return mapped_files(self)
+        if self.only_file is None:
+            return mapped_files(self)
+        file = mapped_file(self.place.folder.at(self.path), *self.only_file)
+        return MappedFileQueue(() if file is None else (file,))
+
+    @property
+    def file_sizes(self) -> set[int]:
+        """The bytes that its files have."""
+        if self.only_file is not None:
+            return {self.only_file[1]}
+        return {file.size for file in self.files.files}
+
+    def know(self, name: str, size: int) -> None:
+        """Take the file of that name and size for what listing its files finds."""
+        object.__setattr__(self, "only_file", (name, size))
 
     def look(self, commit_log_low: int) -> QueueExtent:
         """Bisect for both edges: of a short queue one small read tells both."""
@@ -45,8 +62,8 @@ class ConsumeQueue(Units):
             high = self._high(files)
             for blocks in files:
                 count = min(blocks.count, high - blocks.start)
-                if count > 0 and blocks.tests(count - 1, lambda u: _is_live(u, commit_log_low)):
-                    first = blocks.first(count, lambda u: _is_live(u, commit_log_low))
+                if count > 0 and blocks.tests(count - 1, lambda u: is_live(u, commit_log_low)):
+                    first = blocks.first(count, lambda u: is_live(u, commit_log_low))
                     if blocks.start + count == high:
                         return _look(blocks, first, count)
                     return QueueExtent(blocks.start + first, high, self._end(files, high))
@@ -169,7 +186,8 @@ def _record_end(unit: Structs) -> int:
     return int(unit["physical_offset"][0]) + int(unit["size"][0])
 
 
-def _is_live(units: Structs, commit_log_low: int) -> Mask:
+def is_live(units: Structs, commit_log_low: int) -> Mask:
+    """Tell which units in front of a queue's end are of messages that have not expired."""
     # ConsumeQueue#fillPreBlank leaves the place 0: a unit of another place is a damaged one.
     filler = (units["size"] == FILLER_SIZE) & (units["physical_offset"] == 0)
     # No unit in front of the queue's end has the size 0: it is a hole, whose messages may be held.

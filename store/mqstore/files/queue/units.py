@@ -88,6 +88,11 @@ class Units(ABC):
         """The files of units, listed once; none where units are not kept in files."""
         return MappedFileQueue(())
 
+    @property
+    def file_sizes(self) -> set[int]:
+        """The bytes that its files have: a broker makes all of one size."""
+        return {file.size for file in self.files.files}
+
     def file_ranges(self) -> list[Span]:
         """Return the queue offsets [start, end) that each file has room for; none without files."""
         return []

@@ -5,6 +5,7 @@ import tracemalloc
 
 import pytest
 
+from fuzz.in_time import in_time  # noqa: F401 - a fixture
 from mqstore.files.base import bounded_json
 
 
@@ -43,3 +44,19 @@ def test_brackets_in_a_string_are_no_depth_and_no_text_is_an_error_of_json() -> 
     assert bounded_json.loads('{"a":"' + "[" * 100 + '"}') == {"a": "[" * 100}
     with pytest.raises(json.JSONDecodeError):
         bounded_json.loads("")
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("piece", ['\\"', "\\\n", "x", ",1", " ", '"\\\n'])
+@pytest.mark.parametrize("begin", ["", '"', '{"a":"', "[{"])
+def test_a_text_without_an_end_is_looked_through_once(begin: str, piece: str) -> None:
+    with pytest.raises((json.JSONDecodeError, bounded_json.LimitError)):
+        bounded_json.loads(begin + 500_000 * piece)
+
+
+@pytest.mark.parametrize("before", ["[", '"[[[","]]]\\"[[",', '{"a\\\\":['])
+def test_a_bracket_too_deep_is_told_by_its_place(before: str) -> None:
+    deep = 32 - before.count("[", before.rfind('"') + 1) - before.count("{")
+    with pytest.raises(bounded_json.LimitError) as raised:
+        bounded_json.loads(before + "[" * 40)
+    assert raised.value.position == len(before) + deep

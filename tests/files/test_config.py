@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzz.in_time import in_time  # noqa: F401 - a fixture
 from mqstore.errors import CorruptConfigError
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config.broker_config import BrokerConfig, CommittedOffsets, TopicConfig
+from mqstore.files.config.config_text import parse_object
 from support.stores import fastjson, topics_json, write_json
 
 OFFSETS = {"offsetTable": {"T@G": {0: 5, 1: 7}, "%RETRY%G@G": {0: 0}}}
@@ -162,6 +164,14 @@ def test_where_a_text_is_no_json_is_told(tmp_path: Path, text: str, told: str) -
     with pytest.raises(CorruptConfigError) as raised:
         BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()
     assert raised.value.message().endswith(told)
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("piece", ['\\"', "\\\n", "1:", ",1", ",1 "])
+@pytest.mark.parametrize("begin", ['{"a":"', "{", '{1:"'])
+def test_a_text_without_an_end_is_looked_through_once(begin: str, piece: str) -> None:
+    with pytest.raises(CorruptConfigError):
+        parse_object(begin + 300_000 * piece, "topics.json")
 
 
 def test_rocksdb_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:

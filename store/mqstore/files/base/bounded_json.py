@@ -14,7 +14,10 @@ _DIGITS: Final = 20  # of a 64-bit integer, with its sign
 _MOST_CONFIG_VALUES: Final = 1_000_000  # of 100,000 topics
 _VALUES_A_BRACKET: Final = 4
 _QUOTES_A_VALUE: Final = 4  # a name and a text
-_CONFIG_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
+STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+"""A string, with its end or without one: each quote in the latter would be searched from else."""
+_BRACKET: Final = re.compile(rf'(?:[^"\[\]{{}}]++|{STRING})*+([\[\]{{}}]|\Z)', re.DOTALL)
+_STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1, "": 0}
 
 
 class LimitError(ValueError):
@@ -44,11 +47,10 @@ def check(text: str, most_values: int = _MOST_CONFIG_VALUES) -> None:
     if text.count("{") + text.count("[") > most_brackets:
         raise LimitError(f"more than {most_brackets} brackets")
     depth = 0
-    for match in _CONFIG_TOKEN.finditer(text):
-        token = match.group()
-        depth += (token in "[{") - (token in "]}")
+    for match in _BRACKET.finditer(text):
+        depth += _STEPS[match[1]]
         if depth > MAX_CONFIG_DEPTH:
-            raise LimitError(f"nested deeper than {MAX_CONFIG_DEPTH}", match.start())
+            raise LimitError(f"nested deeper than {MAX_CONFIG_DEPTH}", match.start(1))
 
 
 def parse(text: str) -> Any:

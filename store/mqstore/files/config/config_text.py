@@ -8,7 +8,8 @@ from mqstore.errors import CorruptConfigError
 from mqstore.files.base import bounded_json
 
 # Strings are matched first so that what looks like a key inside one is left alone.
-_STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d{1,19})(\s*+:)')
+_INTEGER_KEY = re.compile(r"([{,]\s*+)(-?\d{1,19})(\s*+:)")
+_STRING_OR_KEY = re.compile(f"{bounded_json.STRING}|{_INTEGER_KEY.pattern}", re.DOTALL)
 
 
 def parse_object(text: str, path: str) -> dict[str, Any]:
@@ -18,7 +19,8 @@ def parse_object(text: str, path: str) -> dict[str, Any]:
     """
     try:
         bounded_json.check(text)
-        value = bounded_json.parse(_STRING_OR_KEY.sub(_quote_key, text))
+        plain = _STRING_OR_KEY.sub(_quote_key, text) if _INTEGER_KEY.search(text) else text
+        value = bounded_json.parse(plain)
     except bounded_json.LimitError as error:
         raise CorruptConfigError(path, _byte(text, error.position), error.reason) from error
     except json.JSONDecodeError as error:

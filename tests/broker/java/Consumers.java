@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -15,6 +16,10 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Consumes with a group, and commits. */
 final class Consumers {
+    private static final int NO_SUCH_GROUP = 26;  // ResponseCode, whose package differs.
+    private static final int ATTEMPTS = 600;
+    private static final long PAUSE_MS = 100;
+
     private Consumers() {
     }
 
@@ -94,11 +99,9 @@ final class Consumers {
         DefaultMQPullConsumer consumer = session.pullConsumer(group);
         consumer.start();
         try {
-            register(consumer, topic);
             Map<String, Object> committed = new TreeMap<>();
             for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
-                consumer.getDefaultMQPullConsumerImpl().getOffsetStore()
-                        .updateConsumeOffsetToBroker(queue, queueOffset, false);
+                commit(consumer, queue, queueOffset);
                 committed.put(String.valueOf(queue.getQueueId()),
                         consumer.fetchConsumeOffset(queue, true));
             }
@@ -108,11 +111,27 @@ final class Consumers {
         }
     }
 
-    /** A group exists for the broker, and its retry topic, once it had a heartbeat. */
-    static void register(DefaultMQPullConsumer consumer, String topic) {
+    /**
+     * Commits for a group that may be new: it exists for the broker, and its retry topic, once it
+     * had a heartbeat. None is sent while the client sends another one.
+     */
+    static void commit(DefaultMQPullConsumer consumer, MessageQueue queue, long queueOffset)
+            throws Exception {
         MQClientInstance client = consumer.getDefaultMQPullConsumerImpl()
                 .getRebalanceImpl().getmQClientFactory();
-        client.updateTopicRouteInfoFromNameServer(topic);
-        client.sendHeartbeatToAllBrokerWithLock();
+        client.updateTopicRouteInfoFromNameServer(queue.getTopic());
+        for (int attempt = 1; ; attempt++) {
+            client.sendHeartbeatToAllBrokerWithLock();
+            try {
+                consumer.getDefaultMQPullConsumerImpl().getOffsetStore()
+                        .updateConsumeOffsetToBroker(queue, queueOffset, false);
+                return;
+            } catch (MQBrokerException e) {
+                if (e.getResponseCode() != NO_SUCH_GROUP || attempt == ATTEMPTS) {
+                    throw e;
+                }
+                Thread.sleep(PAUSE_MS);
+            }
+        }
     }
 }

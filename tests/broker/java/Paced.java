@@ -62,8 +62,7 @@ final class Paced {
             }
             producer.send(batch, queue);
         }
-        Consumers.register(consumer, queue.getTopic());
-        commit(0, false);
+        Consumers.commit(consumer, queue, 0);
     }
 
     /**
@@ -135,7 +134,7 @@ final class Paced {
                     zeroMs = System.currentTimeMillis();
                 }
                 if (zeroMs != 0 || System.currentTimeMillis() >= commitsMs) {
-                    commit(done, true);
+                    commit(done);
                     commitsMs = System.currentTimeMillis() + commitMs;
                 }
             }
@@ -148,9 +147,9 @@ final class Paced {
         return new Message(queue.getTopic(), ("m" + number).getBytes(StandardCharsets.UTF_8));
     }
 
-    private void commit(long offset, boolean isOneway) throws Exception {
+    private void commit(long offset) throws Exception {
         consumer.getDefaultMQPullConsumerImpl().getOffsetStore()
-                .updateConsumeOffsetToBroker(queue, offset, isOneway);
+                .updateConsumeOffsetToBroker(queue, offset, true);
     }
 
     private static void waitUntil(long ms) throws InterruptedException {

@@ -15,6 +15,7 @@ from mqstore.backlog.standing import Standing
 from mqstore.errors import StoreError
 from mqstore.live.origin import fleet_look
 from mqstore.live.origin.state import ClusterState
+from mqstore.live.remoting.errors import BrokerUnavailableError
 from mqstore.read.capabilities import check_here
 from mqstore.read.message_query import snapshots_of
 from mqstore.read.selection import OpenStores, Selection
@@ -180,6 +181,26 @@ def test_a_broker_that_is_away_or_lies_costs_its_own_rows_until_it_is_back(
         assert in_order(look(stores)) == in_order(fleet.model.rows())
     told = [record.getMessage() for record in caplog.records]
     assert len([text for text in told if f"broker {lost} is left out" in text]) == 1
+
+
+def test_an_audit_leaves_no_broker_out_that_is_away(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its messages would be on neither side, and the places the same."""
+    lost = fleet.model.brokers[0]
+    given = {"subscribe": fleet.model.topics[lost][0], "requestTimeout": "500ms"}
+    given |= {"retryTimeout": "0s"}
+    fleet.make(lost, BROKEN)
+    try:
+        for name, more in (
+            ("digests", {}),
+            ("audit", {"against": f"rocketmq://{fleet.address}"}),
+        ):
+            with pytest.raises(BrokerUnavailableError, match="closed the connection"):
+                table(fleet, name, "brokerName", **given, **more)
+    finally:
+        fleet.make(lost, "")
+    assert "is left out" not in caplog.text
 
 
 def test_a_slow_broker_has_its_rows(fleet: Fleet) -> None:

@@ -17,7 +17,7 @@ from mqstore.carry.groups import (
     standing_offsets,
 )
 from mqstore.carry.marks import GroupMarks
-from mqstore.deliver.replay.task import OFFSET_MAP
+from mqstore.codec.offset_map import OFFSET_MAP
 from mqstore.errors import InvalidOptionError
 from mqstore.live.send.requests import Queue
 from support.oracle import Message

@@ -16,7 +16,7 @@ from jobs.command import Run
 from mqlog_jobs.replays.offset_files import OffsetFiles
 from mqstore.audit.offset_maps import MapPlace
 from mqstore.audit.relation import relation_of
-from mqstore.deliver.replay.task import OFFSET_MAP
+from mqstore.codec.offset_map import OFFSET_MAP
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.read.directory import open_origin
 from support.oracle import Message, join_properties

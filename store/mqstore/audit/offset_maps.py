@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.audit.relation import MAP_OPTION, OffsetRelation, relation_of
-from mqstore.deliver.replay.task import OFFSET_MAP
+from mqstore.codec.offset_map import OFFSET_MAP
 from mqstore.errors import InvalidOptionError
 from mqstore.options import store_paths
 

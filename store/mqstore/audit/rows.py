@@ -16,7 +16,6 @@ from mqstore.codec.message_digest import (
     identity_digests,
     message_digests,
 )
-from mqstore.deliver.once.control import WRITE_PROPERTY
 from mqstore.errors import StoreError
 from mqstore.format import properties
 from mqstore.format.arrays import Int64s
@@ -61,7 +60,7 @@ def default_left_out(by: str) -> frozenset[str]:
     """
     if by == "offset":
         return frozenset()
-    added = {WRITE_PROPERTY} if by == "map" else set()  # What a replay adds.
+    added = {properties.WRITE_PROPERTY} if by == "map" else set()  # What a replay adds.
     return frozenset((properties.RESERVED - _COUNT_BY_ID) | added)
 
 

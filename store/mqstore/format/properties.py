@@ -37,6 +37,7 @@ CRC32: Final = "__CRC32#"
 MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"  # light queues, separated by commas
 MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"  # and their queue offsets
 CLUSTER: Final = "CLUSTER"  # brokerClusterName
+WRITE_PROPERTY: Final = "MQLOG_WRITE"  # names the exactly-once write of a message
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 
 # MessageConst.STRING_HASH_SET of 5.5.0: names that Message#putUserProperty refuses. The typed

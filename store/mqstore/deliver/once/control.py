@@ -19,14 +19,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mqstore.format.properties import WRITE_PROPERTY
 from mqstore.live.remoting.fastjson import InvalidBodyError, loads
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import MessageLimits
 
 BEGIN: Final = "BEGIN"
 COMMIT: Final = "COMMIT"
-WRITE_PROPERTY: Final = "MQLOG_WRITE"
-"""The property that names the write of a message."""
 CONTROL_QUEUE: Final = 0
 """The queue of the control topic that has the records of a broker."""
 _HASH_BYTES: Final = 8

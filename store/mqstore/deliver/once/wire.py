@@ -16,7 +16,6 @@ from mqstore.deliver.once.advance import Advance
 from mqstore.deliver.once.check import check_readable_back
 from mqstore.deliver.once.control import (
     CONTROL_QUEUE,
-    WRITE_PROPERTY,
     Control,
     Starts,
     most_bytes,
@@ -31,7 +30,7 @@ from mqstore.deliver.once.errors import (
 from mqstore.deliver.once.handed import HandedRows, body_digest
 from mqstore.deliver.once.publish import History, Landed
 from mqstore.deliver.receipts import Receipts
-from mqstore.format.properties import TAGS, UNIQ_KEY, join
+from mqstore.format.properties import TAGS, UNIQ_KEY, WRITE_PROPERTY, join
 from mqstore.live.origin.bounds import LiveBounds, bounds
 from mqstore.live.origin.pull import LiveSlice, PullReader
 from mqstore.live.origin.records import PulledRecords, PullSettings, read

@@ -23,7 +23,6 @@ import pyarrow as pa
 from mqstore.codec import compute as pc
 from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import message_schema
-from mqstore.deliver.once.control import WRITE_PROPERTY
 from mqstore.deliver.replay.destinations import TopicMap, holds_failures
 from mqstore.errors import InvalidMessageError, shown
 from mqstore.format import properties as p
@@ -46,7 +45,7 @@ _OF_PRODUCERS: Final = frozenset(
         "INSTANCE_ID",
     }
 )
-LEFT_OUT: Final = (p.RESERVED - _OF_PRODUCERS) | {WRITE_PROPERTY}
+LEFT_OUT: Final = (p.RESERVED - _OF_PRODUCERS) | {p.WRITE_PROPERTY}
 _SENT: Final = ("body", "topic", "properties", "flag", "sysFlag", "bodyCRC")
 _BORN: Final = "bornTimestamp"
 _SCANNED: Final = (*_SENT, "queueId", "queueOffset")
@@ -200,9 +199,9 @@ class _Entries:
 
     def written_by(self, tag: str | None) -> Mask:
         """Tell which messages an application with that tag wrote exactly once."""
-        if tag is None or WRITE_PROPERTY not in self.known:
+        if tag is None or p.WRITE_PROPERTY not in self.known:
             return np.zeros(len(self.starts) - 1, np.bool_)
-        own = pc.starts_with(self.values_of(WRITE_PROPERTY), f"{tag}-").fill_null(False)
+        own = pc.starts_with(self.values_of(p.WRITE_PROPERTY), f"{tag}-").fill_null(False)
         found: Mask = own.to_numpy(zero_copy_only=False)
         return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from mqstore.codec.offset_map import OFFSET_MAP, SOURCES
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.handed import HandingSink
 from mqstore.deliver.parcels import PlacedMessages
@@ -25,25 +26,6 @@ from mqstore.read.source import QueueSlice
 from mqstore.write.stage.compose import Composed
 from mqstore.write.stage.rows import Rows
 
-SOURCES = pa.schema(
-    [
-        ("brokerName", pa.string()),
-        ("topic", pa.string()),
-        ("queueId", pa.int32()),
-        ("queueOffset", pa.int64()),
-    ]
-)
-OFFSET_MAP = pa.schema(
-    [
-        *SOURCES,
-        ("newBrokerName", pa.string()),
-        ("newTopic", pa.string()),
-        ("newQueueId", pa.int32()),
-        ("newQueueOffset", pa.int64()),
-        ("msgId", pa.string()),
-    ]
-)
-"""Where each message was, where it is now, and its UNIQ_KEY now."""
 _ATTEMPT = 0
 
 

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.facts import load
-
 ROOT = Path(__file__).parents[1]
 PATHS = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
 """What they import: each other, and what starts brokers in tests."""
@@ -67,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(name: str, size: int, keep: Path | None) -> bool:
     """Run one, pass its lines on, and keep them if it ran to its end."""
-    sys.stderr.write(f"{name} {size} (load {load()})\n")
+    sys.stderr.write(f"{name} {size} (load {os.getloadavg()[0]:.1f})\n")
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.bench_{name}", str(size)],
         env=os.environ | {"PYTHONPATH": PATHS},

@@ -34,6 +34,21 @@ def marked(name: str) -> object:
     return pytest.param(name, marks=marks)
 
 
+def test_the_runner_needs_nothing_but_the_checkout() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "benchmarks", "nothing"]
+    done = subprocess.run(
+        command,
+        cwd=HERE.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert "no benchmark is called nothing" in done.stderr
+
+
 @pytest.mark.parametrize("name", [marked(name) for name in SIZES])
 def test_the_benchmark_runs_and_says_on_what(name: str) -> None:
     done = run(name, "100", os.environ | {"MQLOG_BENCH_ROUNDS": "1"})

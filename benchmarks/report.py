@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.face_tables import column_table, face_table, face_targets, filter_table
+from benchmarks.fleet_tables import audit_table, fleet_table, fleet_targets
 from benchmarks.headline import headline
 from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
 from benchmarks.log_tables import log_table, log_targets, objects_table, parts_table
@@ -65,6 +66,8 @@ def details(lines: Lines) -> str:
         ("Clusters, sent: thousands of messages a second", _send(lines)),
         ("Clusters through a proxy: thousands of messages a second", proxy_table(lines)),
         ("Clusters: requests", _asked(lines)),
+        ("Many brokers and many stores: looks at the backlog by offsets", fleet_table(lines)),
+        ("Audits", audit_table(lines)),
         ("Settings: base = 1", _settings(lines)),
         ("Kernels on trial: CPU time of a step without one, all = 1", trial_table(lines)),
     )
@@ -110,6 +113,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         + _live_targets(lines)
         + _send_targets(lines)
         + proxy_targets(lines)
+        + fleet_targets(lines)
         + log_targets(lines)
         + face_targets(lines)
     )

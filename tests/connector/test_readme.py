@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
 from live.taking import TakingCluster
+from mqstore.audit.query import AuditOptions
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.copy.take_point import take_point
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
@@ -41,22 +42,22 @@ def table(heading: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("headings", "kind"),
+    ("headings", "kinds"),
     [
-        (("Read options", "Expert read options", "Options of tables"), ReadOptions),
-        (("Write options", "Expert write options"), WriteSettings),
-        (("Stream options",), StreamOptions),
+        (("Read options", "Expert read options", "Options of tables"), (ReadOptions, AuditOptions)),
+        (("Write options", "Expert write options"), (WriteSettings,)),
+        (("Stream options",), (StreamOptions,)),
     ],
 )
 def test_the_options_and_their_defaults_are_those_of_the_code(
-    headings: tuple[str, ...], kind: type
+    headings: tuple[str, ...], kinds: tuple[type, ...]
 ) -> None:
     listed = [row for heading in headings for row in table(heading) if len(row) == OPTION_CELLS]
     shown = {name: default for name, default, _ in listed if name != "path"}
-    options = options_of(kind)
+    options = {field: option for kind in kinds for field, option in options_of(kind).items()}
     assert sorted(shown) == sorted(option.name for option in options.values())
     assert len(listed) == len({name for name, *_ in listed})
-    for field in fields(kind):
+    for field in (field for kind in kinds for field in fields(kind)):
         if field.name in options:
             option = options[field.name]
             text = shown[option.name]

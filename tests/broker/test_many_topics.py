@@ -19,6 +19,7 @@ from mqstore.live.remoting.requests import Request
 from mqstore.read.selection import Selection
 from mqstore.request.places import open_all, places
 from support import soak
+from support.processes import until
 
 pytestmark = pytest.mark.broker
 TOPICS = soak.size("broker_topics", check=20, test=200, whole=2_000)
@@ -74,11 +75,16 @@ def test_a_look_at_many_topics_of_a_broker_has_every_row_and_a_later_one_asks_li
             monkeypatch.setattr(Connection, "send_all", counted)
             first = [row for row in look(stores) if str(row[2]).startswith("Many")]
             many = asked.copy()
-            asked.clear()
-            again = [row for row in look(stores) if str(row[2]).startswith("Many")]
+            again: list[tuple[object, ...]] = []
+
+            def is_still() -> bool:  # A broker stores messages of its own, as it tests itself.
+                asked.clear()
+                again[:] = [row for row in look(stores) if str(row[2]).startswith("Many")]
+                return asked == STILL
+
+            until(is_still)
         broker.stop()
     soak.tell(f"{cluster.version}: {TOPICS} topics, {dict(many)}, then {dict(asked)}")
     assert in_order(first) == expected
     assert in_order(again) == expected
     assert many[202] >= TOPICS
-    assert asked == STILL

@@ -1,7 +1,6 @@
 """Tables of what `import mqlog` costs, and of the engines over it."""
 
-from benchmarks.kept import Line, Lines, load_of, table
-from benchmarks.rounds import cpu_ratio, ratio
+from benchmarks.kept import Line, Lines, cpu_ratio, load_of, ratio, table
 
 _SIDES = {
     "to_reader": "core",

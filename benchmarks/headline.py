@@ -1,7 +1,6 @@
 """The six numbers that a reader asks for first, from the lines that were kept."""
 
-from benchmarks.kept import Line, Lines, median, table
-from benchmarks.rounds import ratio
+from benchmarks.kept import Line, Lines, median, ratio, table
 
 KAFKA = "Spark's connector for Kafka and a Kafka broker"
 

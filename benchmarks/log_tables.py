@@ -1,7 +1,6 @@
 """What was measured of logs without queues, of object stores, and of who works in a write."""
 
-from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
-from benchmarks.rounds import cpu_ratio, ratio
+from benchmarks.kept import Line, Lines, busy_seconds, cpu_ratio, load_of, median, ratio, table
 
 GIB = 1 << 30
 RATES = ("cold", "warm", "rebuild")

@@ -1,7 +1,6 @@
 """Reads through a proxy beside direct ones: rates, and who works for a message."""
 
-from benchmarks.kept import Line, Lines, load_of, table
-from benchmarks.rounds import cpu_ratio, ratio
+from benchmarks.kept import Line, Lines, cpu_ratio, load_of, ratio, table
 
 _COUNTS = (1, 4, 8)
 _TARGET_COUNT = 4

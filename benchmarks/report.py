@@ -13,10 +13,9 @@ from typing import Any
 from benchmarks.face_tables import column_table, face_table, face_targets, filter_table
 from benchmarks.fleet_tables import audit_table, fleet_table, fleet_targets
 from benchmarks.headline import headline
-from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
+from benchmarks.kept import Line, Lines, busy_seconds, cpu_ratio, load_of, median, ratio, table
 from benchmarks.log_tables import log_table, log_targets, objects_table, parts_table
 from benchmarks.proxy_tables import proxy_table, proxy_targets
-from benchmarks.rounds import cpu_ratio, ratio
 from benchmarks.trial_table import trial_table
 
 RESULTS = Path(__file__).parent / "results"

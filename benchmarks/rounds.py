@@ -73,20 +73,6 @@ def compare(
     return line
 
 
-def ratio(line: dict[str, Any], side: str, other: str) -> float:
-    """Return how many rows a second ``side`` does for one of ``other``: median over rounds."""
-    ours, theirs = line["sides"][side], line["sides"][other]
-    pairs = zip(ours["seconds"], theirs["seconds"], strict=True)
-    share = ours["rows"] / theirs["rows"]
-    return statistics.median(share * b / a for a, b in pairs)
-
-
-def cpu_ratio(line: dict[str, Any], side: str, other: str) -> float:
-    """Return the same of the work of all cores: others on the machine disturb it less."""
-    ours, theirs = line["sides"][side], line["sides"][other]
-    return float(theirs["cpuMicroseconds"] / max(ours["cpuMicroseconds"], 1e-3))
-
-
 def _run(side: Side) -> tuple[float, float]:
     if side.before:
         side.before()

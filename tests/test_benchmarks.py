@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from benchmarks import report
 from benchmarks.__main__ import PATHS, SIZES
 from benchmarks.headline import headline
+from benchmarks.kept import ratio
 from benchmarks.proxy_tables import proxy_table, proxy_targets
-from benchmarks.rounds import Side, Timed, compare, ratio
+from benchmarks.rounds import Side, Timed, compare
 from broker.toolchain import Toolchain
 from support import soak
 
@@ -34,19 +36,24 @@ def marked(name: str) -> object:
     return pytest.param(name, marks=marks)
 
 
-def test_the_runner_needs_nothing_but_the_checkout() -> None:
+def test_the_runner_and_the_report_need_nothing_but_the_checkout(tmp_path: Path) -> None:
+    shutil.copytree(HERE.parent / "benchmarks" / "results", tmp_path / "results")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-m", "benchmarks", "nothing"]
-    done = subprocess.run(
-        command,
-        cwd=HERE.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert "no benchmark is called nothing" in done.stderr
+
+    def told(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments],
+            cwd=HERE.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        return done.stderr
+
+    assert "no benchmark is called nothing" in told("benchmarks", "nothing")
+    assert told("benchmarks.report", str(tmp_path / "results")) == ""
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in SIZES])

@@ -89,9 +89,8 @@ class Planner:
     ) -> list[BacklogItem]:
         """Return what ``plan_all`` returns; raises as it does."""
         request = self._request
-        pairs = zip(sources, snapshots, strict=True)
         looks = [unchanged_since(source) for source in sources]
-        brokers = [self._broker(*pair, look) for pair, look in zip(pairs, looks, strict=True)]
+        brokers = [self._broker(*one) for one in zip(sources, snapshots, looks, strict=True)]
         _check_groups(brokers, request)
         _check_topics(brokers, request)
         items: list[BacklogItem] = []

@@ -11,7 +11,6 @@ Reference: AdminBrokerProcessor#getBrokerRuntimeInfo (commitLogMinOffset, commit
 dispatchBehindBytes, bootTimestamp); CleanConsumeQueueService#deleteExpiredFiles.
 """
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -27,6 +26,7 @@ from mqstore.live.origin.groups import (
     online_of,
 )
 from mqstore.live.remoting import requests
+from mqstore.live.remoting.ahead import body_digest
 from mqstore.live.remoting.answers import denies, refusal
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.each import Told, ask_each
@@ -40,7 +40,6 @@ MEMBERS_S: Final = 30.0
 """So long stands which groups have consumers, and what those subscribe to."""
 SHRINKING_S: Final = 60.0
 """So long after files were deleted the first offsets of queues still change."""
-_DIGEST_BYTES: Final = 16
 _RUNTIME: Final = requests.GET_BROKER_RUNTIME_INFO()
 _BY_LOOK: Final = (
     _RUNTIME,
@@ -165,7 +164,7 @@ class FleetLook:
         """Note a change where a broker answers otherwise than at the look before."""
         known: tuple[int, bytes] | None = None
         if not isinstance(told, StoreError):
-            known = told[0].code, hashlib.blake2b(told[0].body, digest_size=_DIGEST_BYTES).digest()
+            known = told[0].code, body_digest(told[0])
         if self._answers.get((broker, request.code), ()) != known:
             self._answers[broker, request.code] = known
             self._changed[broker] = self._number

@@ -64,12 +64,17 @@ class Ahead:
         ``name`` tells apart what is read from answers of one broker. The value is shared: it must
         not be changed.
         """
-        digest = hashlib.blake2b(answer.body, digest_size=_DIGEST_BYTES).digest()
+        digest = body_digest(answer)
         kept = self._read.get((broker, name))
         if kept is None or kept[0] != digest:
             kept = self._read[broker, name] = digest, parse()
         found: _Read = kept[1]
         return found
+
+
+def body_digest(answer: Frame) -> bytes:
+    """Return what tells the body of an answer from another one."""
+    return hashlib.blake2b(answer.body, digest_size=_DIGEST_BYTES).digest()
 
 
 def _key(broker: str, request: Request) -> Hashable:

@@ -225,6 +225,31 @@ def test_rules_in_another_form_are_refused(text: str) -> None:
         parse_keep("keep", text)
 
 
+def test_what_is_removed_is_gone_for_good_before_the_note_of_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_at(tmp_path, [10, 20, 30], SMALL)
+    unlink, sync, pending = durable.unlink, durable.fsync_directory, set[str]()
+    ends: list[set[str]] = []
+
+    def unlinks(path: str) -> None:
+        if path.endswith("/unfinished"):
+            ends.append({folder for folder in pending if os.path.isdir(folder)})  # noqa: PTH112
+        elif "/objects/" in path or "/points/" in path:
+            pending.add(os.path.dirname(path))  # noqa: PTH120
+        unlink(path)
+
+    def syncs(folder: str) -> None:
+        pending.discard(folder)
+        sync(folder)
+
+    monkeypatch.setattr(durable, "unlink", unlinks)
+    monkeypatch.setattr(durable, "fsync_directory", syncs)
+    prune_points(backing(tmp_path / "repository"), parse_keep("keep", "1d:1d"))
+    assert Repository(backing(tmp_path / "repository")).numbers() == [3]
+    assert ends[-1:] == [set()]
+
+
 def test_the_guard_keeps_what_expires_until_its_budget_is_reached(tmp_path: Path) -> None:
     laid, _ = kept_at(tmp_path, [40], SMALL)
     place, told = backing(tmp_path / "repository"), list[str]()

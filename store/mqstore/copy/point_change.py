@@ -85,7 +85,7 @@ class PointChange:
 
     def tidy(self, names: Iterable[str]) -> None:
         """Remove objects that this process made and does not need, as of a first try."""
-        self._backing.remove(map(object_path, names))
+        self._remove(map(object_path, names))
 
     def publish(self, number: int, manifest: bytes) -> None:
         """Give the point its name: from here on it counts."""
@@ -97,8 +97,7 @@ class PointChange:
         if numbers:
             self.check_held()
             self.begin()
-            self._backing.remove(point_path(number) for number in sorted(numbers))
-            self._backing.sync(POINTS)
+            self._remove(point_path(number) for number in sorted(numbers))
             self.sweep()
 
     def sweep(self) -> None:
@@ -112,7 +111,7 @@ class PointChange:
         for number in numbers:
             needed |= self.repository.manifest(number).objects()
         self.check_held()  # Else what no manifest names may be another process's work.
-        self._backing.remove(
+        self._remove(
             f"{POINTS}/{entry.name}"
             for entry in self._backing.entries(POINTS)
             if entry.name.endswith(".new")
@@ -123,9 +122,17 @@ class PointChange:
                 continue
             found = [entry.name for entry in self._backing.entries(path)]
             gone = [name for name in found if f"{folder.name}/{name}" not in needed]
-            self._backing.remove(f"{path}/{name}" for name in gone)
+            self._remove(f"{path}/{name}" for name in gone)
             if len(gone) == len(found):
                 self._backing.remove_folder(path)
+                self._backing.sync(OBJECT_FOLDERS)
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        """Remove files durably: once the note UNFINISHED is gone, no run looks for them."""
+        gone = list(paths)
+        self._backing.remove(gone)
+        for folder in sorted({path.rpartition("/")[0] for path in gone}):
+            self._backing.sync(folder)
 
     def _is_held(self) -> bool:
         try:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from mqstore.check import check
 from mqstore.copy import restore_point as restore_module
+from mqstore.copy.copy_store import copy_store
 from mqstore.copy.hold_points import guard_once, held_bytes
 from mqstore.copy.keep_rules import KeepRule, kept, parse_keep
 from mqstore.copy.point_target import PointTarget
@@ -34,6 +35,7 @@ from mqstore.errors import (
 )
 from mqstore.files.base import durable
 from mqstore.files.base.folder import Folder
+from mqstore.files.copy_target import Copy
 from mqstore.files.log.commit_log import OPEN_FILES
 from mqstore.files.points.folder import point_folder
 from mqstore.files.points.manifest import PointHead
@@ -504,20 +506,33 @@ def test_a_database_that_changes_meanwhile_is_taken_again(
 def test_a_log_whose_last_file_is_deleted_meanwhile_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    laid = lay_out(tmp_path / "store", messages(40), SMALL)
-    take, left = PointTarget.take, list(range(times))
+    root = lay_out(tmp_path / "store", messages(40), SMALL).root
+    for target in (PointTarget, Copy):
+        monkeypatch.setattr(target, "take", expiring(target.take, times))
+    repository, copy = backing(tmp_path / "repository"), tmp_path / "copy"
+    if times == 10:
+        for made in (lambda: take_point(root, repository), lambda: copy_store(root, copy)):
+            with pytest.raises(StoreLockedError, match="deletes the files that a copy would end"):
+                made()
+        assert not copy.exists()
+        return
+    take_point(root, repository)
+    assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == rows(root)
+    assert files(tmp_path / "repository") == needed(tmp_path / "repository")
+    copied = copy_store(root, copy)
+    assert rows(copy) == rows(root)
+    held = [path for path in copy.rglob("*") if path.is_file()]
+    assert copied.linked_bytes == sum(one.stat().st_size for one in held if one.stat().st_nlink > 1)
 
-    def expires(self: PointTarget, folder: Folder, path: str, *given: str, **named: int) -> None:
+
+def expiring(take: Callable[..., None], times: int) -> Callable[..., None]:
+    """``take``, but the first files of a log are deleted before it comes to them."""
+    left = list(range(times))
+
+    def expires(self: object, folder: Folder, path: str, *given: str, **named: int) -> None:
         if "commitlog" in f"{folder}" and left:
             left.pop()
             raise FileNotFoundError(path)
         take(self, folder, path, *given, **named)
 
-    monkeypatch.setattr(PointTarget, "take", expires)
-    if times == 10:
-        with pytest.raises(FileNotFoundError):
-            take_point(laid.root, backing(tmp_path / "repository"))
-        return
-    take_point(laid.root, backing(tmp_path / "repository"))
-    assert rows(restored(tmp_path / "repository", 1, tmp_path / "restored")) == rows(laid.root)
-    assert files(tmp_path / "repository") == needed(tmp_path / "repository")
+    return expires

@@ -17,7 +17,6 @@ import numpy as np
 
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.sound_record import SoundRecord, read_record
-from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.lock.processes import holders
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.store import Store
@@ -25,7 +24,7 @@ from mqstore.files.txn import intent
 from mqstore.format.message import MIN_RECORD_BYTES, RECORD_MAGICS
 from mqstore.format.names import LOCK
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.read.directory import open_store, take
+from mqstore.read.directory import open_store
 from mqstore.read.source import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
@@ -66,13 +65,6 @@ def find_copy_end(found: Snapshot, store: Store) -> CopyEnd:
         end = last + int(head["total_size"])
     record = log.header(last) if last >= 0 else None
     return CopyEnd(after_blank(log, end), record)
-
-
-def await_units(place: StoreDir) -> None:
-    """Wait until queues have what the log of a running broker has, as ``find_copy_end`` does."""
-    found = take(place.root, commit_log=place.commit_log)
-    with open_store(place.root, place.commit_log) as store:
-        find_copy_end(found, store)
 
 
 def _behind_units(found: Snapshot, store: Store) -> tuple[int, int]:

@@ -19,7 +19,7 @@ Reference: MessageStoreConfig, StorePathConfigHelper for what lies in a store.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -43,6 +43,7 @@ from mqstore.read.directory import open_store, take
 from mqstore.read.source import Snapshot
 
 _LISTINGS: Final = 10
+_FILLS: Final = 10
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
 _BESIDE: Final = ("consumequeue_ext", "timerlog", "timerwheel")
 
@@ -74,7 +75,7 @@ def copy_store(
     check_apart(os.fspath(target), [os.fspath(root), *commit_log])
     _refuse_databases(place)
     with Copy(os.fspath(target)) as copy:
-        filled = fill(copy, place)
+        filled = filled_again(copy, lambda: fill(copy, place), place.root)
         take(copy.root)  # Raises if the copy cannot be read.
     return Copied(take(target), copy.linked_bytes, copy.copied_bytes, filled.left_out)
 
@@ -87,10 +88,27 @@ class Filled:
     left_out: tuple[str, ...]
 
 
+def filled_again(copy: CopyTarget, filled: Callable[[], Filled], root: str) -> Filled:
+    """Return what ``filled`` took; again from the start where the copy's last file was deleted.
+
+    Raises StoreLockedError where it always is.
+    """
+    lost: FileNotFoundError | None = None
+    for _ in range(_FILLS):
+        try:
+            return filled()
+        except FileNotFoundError as error:
+            lost = error
+            copy.drop()
+    reason = "its broker deletes the files that a copy would end in; try again"
+    raise StoreLockedError(f"{root}: {reason}") from lost
+
+
 def fill(copy: CopyTarget, place: StoreDir) -> Filled:
     """Take the files of the store at ``place``, as of one moment.
 
-    Raises StoreLockedError if a write began or ended meanwhile, and as ``copy_store``.
+    Raises StoreLockedError if a write began or ended meanwhile, FileNotFoundError if the broker
+    deleted the file that the copy would end in, and as ``copy_store``.
     """
     _refuse_dledger(place)
     fence = intent.CommitFence(place)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from mqstore.copy.copy_end import await_units
-from mqstore.copy.copy_store import Filled, fill
+from mqstore.copy.copy_store import Filled, fill, filled_again
 from mqstore.copy.point_change import PointChange
 from mqstore.copy.point_databases import databases_of, take_database
 from mqstore.copy.point_target import PointTarget
@@ -23,7 +22,6 @@ from mqstore.read.source import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
 _REPOSITORY: Final = "REPO"
-_FILLS: Final = 10
 _CLOCK_MS: Final = 60_000
 _CLOCK_BACK: Final = (
     "%s: the clock is behind the time of point %d. Points get times just after it until the clock "
@@ -61,7 +59,7 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
     change.begin()
     target = PointTarget(backing, number, before)
     try:
-        filled = _filled(target, place)
+        filled = filled_again(target, lambda: _filled(target, place), place.root)
         target.finish()
     except BaseException:
         target.leave()
@@ -75,20 +73,9 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
 
 
 def _filled(target: PointTarget, place: StoreDir) -> Filled:
-    """Take the store; begin again where its broker deleted the file that the point would end in."""
-    for tries_left in reversed(range(_FILLS)):
-        try:
-            databases = databases_of(place)
-            if databases:
-                await_units(place)
-            for path in databases:
-                take_database(target, place, path)
-            return fill(target, place)
-        except FileNotFoundError:
-            if not tries_left:
-                raise
-            target.drop()
-    raise AssertionError("the last try returns or raises")
+    for path in databases_of(place):
+        take_database(target, place, path)
+    return fill(target, place)
 
 
 def check_apart_from(backing: Backing, place: StoreDir) -> None:

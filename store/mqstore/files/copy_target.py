@@ -57,6 +57,9 @@ class CopyTarget(Protocol):
     def make_directory(self, path: str) -> None:
         """Make a directory, and those it is in, where they are not there yet."""
 
+    def drop(self) -> None:
+        """Forget the files that were taken: all are taken again."""
+
 
 class Copy:
     """The copy while it is made, a context manager. An error removes all of it.
@@ -159,6 +162,12 @@ class Copy:
                 durable.make_directory(f"{self._root}/{folder}")
                 self._directories.append(folder)
 
+    def drop(self) -> None:
+        """Remove all that was made: it is made again."""
+        self._place.empty()
+        self._directories, self._files = [""], []
+        self.linked_bytes = self.copied_bytes = 0
+
     @property
     def root(self) -> str:
         """Where the copy lies while it is made."""
@@ -206,11 +215,15 @@ class _Workplace:
             self._check_target()  # It may have got its name since we looked.
             durable.fsync(self._fd)
             durable.fsync_directory(self._path)
-            remove_tree(self._path, _COPY_FOLDER)
-            durable.make_directory(self.root)
+            self.empty()
         except BaseException:
             self.leave()
             raise
+
+    def empty(self) -> None:
+        """Leave nothing but an empty directory for the copy."""
+        remove_tree(self._path, _COPY_FOLDER)
+        durable.make_directory(self.root)
 
     def give_name(self) -> None:
         """Give what was made the target's name, durably."""

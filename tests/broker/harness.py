@@ -6,6 +6,7 @@ live as long as it does. ``Cluster.broker`` runs a real broker on a store direct
 
 import base64
 import json
+import re
 import shutil
 import threading
 import time
@@ -246,6 +247,15 @@ class Broker:
     def log_tail(self) -> str:
         """Return the end of what it logged."""
         return self._jvm.log_tail()
+
+    def lost_from(self) -> list[int]:
+        """Return from which physical offsets on it deleted what it had not entered into queues.
+
+        For a broker that has ended. The units that follow stand before the queue offsets of their
+        records. Reference: DefaultMessageStore.ReputMessageService#doReput.
+        """
+        told = self._jvm.logged("store")
+        return [int(at) for at in re.findall(r"reputFromOffset=(\d+) is smaller than min", told)]
 
     def stop(self) -> None:
         """Stop it cleanly, as ``mqshutdown broker`` does."""

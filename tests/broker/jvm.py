@@ -130,6 +130,11 @@ class Jvm:
                 parts.append(f"--- {log}\n{told[-LOG_TAIL_CHARACTERS:]}")
         return "\n".join(parts)
 
+    def logged(self, name: str) -> str:
+        """Return what RocketMQ wrote into its log of that name: all, once the process has ended."""
+        found = sorted((self.home / "logs").rglob(f"{name}.log"))
+        return "".join(log.read_text(errors="replace") for log in found)
+
     def _wait(self, seconds: float) -> None:
         try:
             self._process.wait(seconds)

@@ -33,6 +33,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.soak]
 TOPIC = "Kept"
 POINTS = soak.size("live_points", check=3, test=8, whole=200)
 RESTORED = soak.size("restored_points", check=2, test=2, whole=200)
+BROKERS = 5
+"""At most so many are started until enough points are judged."""
 BOOTED = soak.size("booted_points", check=1, test=1, whole=10)
 
 
@@ -75,9 +77,24 @@ class Load:
 def test_each_point_of_a_broker_under_load_is_its_store_at_that_moment(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    root, repository = tmp_path / "broker-a" / "store", backing(tmp_path / "kept")
+    judged = 0
+    for number in range(1, BROKERS + 1):
+        if judged < RESTORED:
+            judged += points_under_load(cluster, tmp_path / str(number))
+    assert judged >= RESTORED
+    soak.tell(f"{judged} points of {cluster.version} brokers restored")
+
+
+def points_under_load(cluster: Cluster, folder: Path) -> int:
+    """Make points of a new broker, and return how many were judged.
+
+    With fileReservedTime=0 a broker sometimes deletes a file before all of its records are in
+    queues, and what it stores then has units at wrong places. Points from there on are not judged.
+    """
+    root, repository = folder / "broker-a" / "store", backing(folder / "kept")
     root.mkdir(parents=True)
     before: dict[int, list[Row]] = {}
+    highs: dict[int, int] = {}
     with cluster.broker(root, SETTINGS | {"fileReservedTime": "0"}) as broker:
         with Load(broker) as load:
             for number in range(1, POINTS + 1):
@@ -85,14 +102,17 @@ def test_each_point_of_a_broker_under_load_is_its_store_at_that_moment(
                 if number == POINTS // 2:
                     load.wait_until(lambda: not (root / "commitlog" / f"{0:020d}").exists())
                 before[number] = list(load.acknowledged)
-                assert take_point(root, repository).number == number
+                head = take_point(root, repository)
+                assert head.number == number
+                highs[number] = head.high
         broker.stop()
     low = take_point(root, repository).low
     assert low > 0  # Files were deleted meanwhile.
     assert check_points(Repository(repository)) == []
-    chosen = sorted(random.Random(soak.SEED).sample(sorted(before), min(RESTORED, POINTS)))
+    whole = [number for number in before if all(highs[number] <= at for at in broker.lost_from())]
+    chosen = sorted(random.Random(soak.SEED).sample(whole, min(RESTORED, len(whole))))
     for number in chosen:
-        target = tmp_path / "restored" / str(number)
+        target = folder / "restored" / str(number)
         target.parent.mkdir(exist_ok=True)
         restore_point(at(repository, number), target)
         assert [f for f in check(target) if f.severity == "error"] == []
@@ -100,8 +120,8 @@ def test_each_point_of_a_broker_under_load_is_its_store_at_that_moment(
         assert rows_of(at(repository, number)) == found
         assert_has(target, before[number])
     for number in chosen[-BOOTED:]:
-        serves(cluster, tmp_path / "restored" / str(number))
-    soak.tell(f"{POINTS} points of a {cluster.version} broker, {len(chosen)} restored")
+        serves(cluster, folder / "restored" / str(number))
+    return len(chosen)
 
 
 def assert_has(root: Path, acknowledged: list[Row]) -> None:

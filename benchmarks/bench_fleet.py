@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.alone import alone
 from benchmarks.facts import facts, load
 from live.fleet import Fleet, Model, Size, running
+from mqlog_jobs.cli import collect_rarely
 from mqstore.backlog import BacklogRequest, Planner
 from mqstore.backlog.request import group_test
 from mqstore.backlog.standing import Standing
@@ -56,6 +57,7 @@ def main(brokers: int) -> None:
 
 
 def _looks(size: Size) -> list[tuple[int, dict[str, Any]]]:
+    collect_rarely()  # As the command does, whose looks these are.
     with running(size) as fleet:
         found = places([f"rocketmq://{fleet.address}"], {})
         selection = Selection(roots=(), include_system_topics=True, groups=(), with_state=True)

@@ -63,3 +63,14 @@ def test_spreads_hold_their_value_and_never_fail(steps: list[tuple[int, int]], a
         assert ahead.low is not None
         assert 0 <= ahead.low <= ahead.value + 1
         assert ahead.high is None or ahead.high >= ahead.value - 1
+
+
+def test_a_commit_between_two_close_looks_does_not_count_as_a_fast_group() -> None:
+    times = [*range(0, 50_000, 10_000), 59_950, 60_000, *range(70_000, 100_001, 10_000)]
+    found = drift(times, [ms // 5_000 * 500 for ms in times], None, 1_000)
+    assert found is not None
+    ahead = found.reach_ms(10_000)
+    assert ahead is not None
+    assert ahead.value == 100_000
+    assert ahead.high is not None
+    assert ahead.high < 1.5 * ahead.value

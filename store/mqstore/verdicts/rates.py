@@ -87,6 +87,20 @@ class Drift:
         return high
 
 
+def _steps(times_ms: Sequence[int], counts: Sequence[int], least_ms: int) -> list[tuple[int, int]]:
+    """Return growth and duration between looks; those that follow sooner than that are left out.
+
+    A commit between two looks of one second would count as seconds of work done in one.
+    """
+    edges = [(times_ms[0], counts[0])]
+    for point in zip(times_ms[1:], counts[1:], strict=True):
+        if point[0] - edges[-1][0] >= least_ms:
+            edges.append(point)
+    if len(edges) > 1:  # The last look counts, with the time since the one before it that does.
+        edges[-1] = times_ms[-1], counts[-1]
+    return [(after - before, at - since) for (since, before), (at, after) in pairwise(edges)]
+
+
 def drift(
     times_ms: Sequence[int],
     counts: Sequence[int],
@@ -103,11 +117,7 @@ def drift(
         return None
     grown = counts[-1] - counts[0]
     per_ms = grown / over_ms
-    steps = [
-        (after - before, then - since)
-        for (since, before), (then, after) in pairwise(zip(times_ms, counts, strict=True))
-        if then > since
-    ]
+    steps = _steps(times_ms, counts, COMMIT_MS if jitter else 1)
     poisson = (abs(grown) if turned_over is None else turned_over) / over_ms
     if len(steps) < 2:
         return Drift(per_ms, over_ms, poisson, _NORMAL_95, jitter)

@@ -19,6 +19,7 @@ from mqstore.audit.found import Difference
 from mqstore.audit.parquet import TableSide
 from mqstore.audit.rows import AuditRule
 from mqstore.audit.sides import AuditSide, Side, matched
+from mqstore.audit.table_addresses import TableAddress
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import InvalidOptionError, StoreError, UnsafePathError
 from mqstore.read.directory import open_origin
@@ -59,9 +60,15 @@ def compared(first: Side, second: Side, rule: AuditRule) -> list[Difference]:
     return list(differences(sides, (sides[0].digests(rule), sides[1].digests(rule)), rule))
 
 
-def audited(store: Path, table: Path, rule: AuditRule = BY_OFFSET) -> list[Difference]:
+def side_at(table: Path, kind: str = "parquet") -> TableSide:
+    return TableSide.at(TableAddress(kind, str(table)))
+
+
+def audited(
+    store: Path, table: Path, rule: AuditRule = BY_OFFSET, kind: str = "parquet"
+) -> list[Difference]:
     with closing(open_origin(store).bounds()) as source:
-        return compared(AuditSide.of([(source, source.snapshot())]), TableSide.at(table), rule)
+        return compared(AuditSide.of([(source, source.snapshot())]), side_at(table, kind), rule)
 
 
 def replaced(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
@@ -122,13 +129,13 @@ def test_a_table_of_two_brokers_is_compared_broker_by_broker(store: Path, tmp_pa
     both = [replaced(rows, "brokerName", name) for name in names]
     whole = written(tmp_path / "whole", pa.concat_tables(both))
     less = written(tmp_path / "less", pa.concat_tables([both[0], both[1].slice(1)]))
-    (found,) = compared(TableSide.at(whole), TableSide.at(less), BY_OFFSET)
+    (found,) = compared(side_at(whole), side_at(less), BY_OFFSET)
     assert found.kind == "missing"
     assert found.first is not None
     assert found.first.broker == "y"
     nameless = written(tmp_path / "nameless", rows.drop_columns(["brokerName"]))
     with pytest.raises(InvalidOptionError, match="rows without brokerName"):
-        compared(TableSide.at(whole), TableSide.at(nameless), BY_OFFSET)
+        compared(side_at(whole), side_at(nameless), BY_OFFSET)
 
 
 def logged(table: Path, *batches: tuple[str, list[str]]) -> None:
@@ -242,7 +249,7 @@ def test_what_is_no_table_of_parquet_is_refused(store: Path, tmp_path: Path) -> 
     with pytest.raises(UnsafePathError, match="is no plain file"):
         audited(store, table)
     (table / "_delta_log").mkdir()
-    with pytest.raises(InvalidOptionError, match="is a Delta table"):
+    with pytest.raises(InvalidOptionError, match="is a table of Delta: write delta:"):
         audited(store, table)
     with pytest.raises(InvalidOptionError, match="has no file"):
         audited(store, store / "commitlog")
@@ -257,7 +264,7 @@ def test_a_large_row_group_is_never_in_memory_as_a_whole(store: Path, tmp_path: 
     pq.write_table(rows, table / "one.parquet", use_dictionary=False, write_batch_size=10)
     del rows
     before = pa.total_allocated_bytes()
-    side = TableSide.at(table)
+    side = side_at(table)
     held = [pa.total_allocated_bytes() - before for _ in side.pieces(BY_OFFSET)]
     assert len(held) > 10
     assert max(held) < 24 << 20

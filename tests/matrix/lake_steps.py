@@ -22,9 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import mqlog
 from mqlog_jobs.machine.session import LOOPBACK, QUIET, session
+from mqlog_jobs.output.form import Form
 from mqlog_jobs.spark import archive, audit
 from mqlog_jobs.spark.lake.packages import PACKAGES, settings
 from mqlog_jobs.spark.lake.tables import LAKE_TABLES
+from mqlog_jobs.work.audit import Audited
+from mqlog_jobs.work.audit import audit as audited_by_command
 from pyspark_mqlog.versions import INSTALLED
 
 QUEUES: Final = 3
@@ -51,7 +54,7 @@ class Lake:
         self._append("RETURNS", 50)
         assert self._archived(self._path) == 250
         assert self._archived(self._path) == 0
-        self._append("NEW_TOPIC", 30)
+        self._append("NEW%TOPIC", 30)
         self._append("ORDERS", 70)
         assert self._archived(self._path) == 100
         self._same(self._path)
@@ -63,7 +66,7 @@ class Lake:
         for file in files:
             day, topic = file.parts[-3:-1]
             assert day.startswith(DAY[self._kind]), file
-            assert topic in {"topic=ORDERS", "topic=RETURNS", "topic=NEW_TOPIC"}, file
+            assert topic in {"topic=ORDERS", "topic=RETURNS", "topic=NEW%25TOPIC"}, file
             found = pq.ParquetFile(file).read(columns=["queueId", "queueOffset"])
             places = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
             assert places == sorted(places), file
@@ -83,23 +86,31 @@ class Lake:
         self._same(self._path)
 
     def an_audit_says_that_it_is_the_same_and_honours_deletions(self) -> None:
-        """The job, by Spark's reader of the format; other files of the table do not count."""
+        """The job by Spark's reader of the format, the command without Spark.
+
+        Other files of the table do not count.
+        """
         code, out, err = self._audited()
         assert (code, err) == (0, ""), err
         assert f"the same {self._count} messages" in out
+        assert self._by_command() == []
         table = LAKE_TABLES[self._kind](self._spark, str(self._path))
         name = getattr(table, "name", f"delta.`{self._path}`")
         wanted = "topic = 'RETURNS' AND queueId = 1 AND queueOffset = 7"
         (row,) = table.read().where(wanted).collect()
+        again = self._spark.createDataFrame([row], table.read().schema)
+        table.append(again)
+        assert self._by_command() == [("doubled", 7)]
         self._spark.sql(f"DELETE FROM {name} WHERE {wanted}")
         code, out, err = self._audited("--json")
         assert code == 1, err
         (found,) = (json.loads(line) for line in out.splitlines())
         place = found["firstTopic"], found["firstQueueId"], found["firstQueueOffset"]
         assert (found["difference"], *place) == ("missing", "RETURNS", 1, 7)
-        schema = table.read().schema
-        table.append(self._spark.createDataFrame([row], schema))
+        assert self._by_command() == [("missing", 7)]
+        table.append(again)
         assert self._audited()[0] == 0
+        assert self._by_command() == []
 
     def a_batch_is_one_transaction_and_is_not_repeated_unasked(self) -> None:
         """With chosen columns; twice only if asked."""
@@ -172,6 +183,20 @@ class Lake:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = audit.main([*places, *more])
         return code, out.getvalue(), err.getvalue()
+
+    def _by_command(self) -> list[tuple[str, int]]:
+        """What the command finds: each difference, and the queue offset of its message."""
+        out = io.StringIO()
+        wanted = Audited((str(self._store), f"{self._kind}:{self._path}"))
+        with contextlib.redirect_stdout(out):
+            differ = audited_by_command(wanted, Form(as_json=True))
+        rows = [json.loads(line) for line in out.getvalue().splitlines()]
+        assert differ == bool(rows)
+        places = [
+            row["secondQueueOffset"] if row["firstQueueOffset"] is None else row["firstQueueOffset"]
+            for row in rows
+        ]
+        return [(row["difference"], place) for row, place in zip(rows, places, strict=True)]
 
     def _read(self, target: Path) -> DataFrame:
         return LAKE_TABLES[self._kind](self._spark, str(target)).read()

@@ -12,7 +12,7 @@ from mqlog_jobs.machine.codes import FOUND
 
 _PLACE_HELP: Final = (
     "A store, a glob of several in quotes, a point REPO@TIME, an object store, a cluster, or "
-    "parquet:DIR, which export.py or archive.py wrote."
+    "a table, which export.py or archive.py wrote: delta:DIR, iceberg:DIR or parquet:DIR."
 )
 _First: TypeAlias = Annotated[
     str, typer.Argument(metavar="PLACE", help=_PLACE_HELP, show_default=False)
@@ -63,7 +63,7 @@ _Ignore: TypeAlias = Annotated[
 @command(
     KEEP,
     "mqlog audit /data/store /backup/broker-a@latest && echo the same",
-    "mqlog audit /data/store parquet:/lake/messages --topic SHOP_ORDERS",
+    "mqlog audit /data/store delta:/lake/messages --topic SHOP_ORDERS",
     "mqlog audit '/data/brokers/*/store' rocketmq://ns1:9876 --by id --json",
     "mqlog audit /data/store rocketmq://new:9876 --offset-map parquet:/out/moved --unconsumed CG",
 )

@@ -23,13 +23,13 @@ from mqlog_jobs.machine.exit_codes import run
 from mqlog_jobs.machine.session import QUIET, job_session
 from mqlog_jobs.output.amounts import several
 from mqlog_jobs.spark import arguments
-from mqlog_jobs.spark.arguments import RowsPlace
 from mqlog_jobs.spark.export import ALL_PROGRESS, CHECKPOINT_FOLDER
 from mqlog_jobs.spark.lake import rows
 from mqlog_jobs.spark.lake.only_run import IN_USE, only_run
 from mqlog_jobs.spark.lake.packages import PACKAGES, check, settings
 from mqlog_jobs.spark.lake.tables import LAKE_TABLES, LakeTable
 from mqlog_jobs.spark.spark_paths import check_writable, has_path
+from mqstore.audit.table_addresses import TableAddress
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
 from pyspark_mqlog.versions import INSTALLED
@@ -102,14 +102,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _target(text: str) -> RowsPlace:
-    kind, _, where = text.partition(":")
-    if kind not in LAKE_TABLES or not where:
+def _target(text: str) -> TableAddress:
+    try:
+        found = TableAddress.of(text)
+    except InvalidOptionError:
+        found = None
+    if found is None:
         raise argparse.ArgumentTypeError(
             f"{text!r}: write delta:PATH, iceberg:CATALOG.DATABASE.TABLE, iceberg:PATH or "
             "parquet:PATH"
         )
-    return RowsPlace(kind, where)
+    return found
 
 
 def _archive(given: argparse.Namespace) -> None:

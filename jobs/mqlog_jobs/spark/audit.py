@@ -35,8 +35,11 @@ from mqlog_jobs.spark.lake.packages import PACKAGES, check, settings
 from mqlog_jobs.spark.lake.tables import LAKE_TABLES
 from mqlog_jobs.spark.spark_paths import has_path
 from mqlog_jobs.work.audit import own_topics
+from mqstore.audit.delta_files import LOG
+from mqstore.audit.iceberg_files import METADATA
 from mqstore.audit.parquet import TableSide, TopicsWanted
 from mqstore.audit.sides import AuditSide, matched
+from mqstore.audit.table_addresses import DELTA_FORMAT, ICEBERG_FORMAT, PARQUET_FORMAT, TableAddress
 from mqstore.errors import InvalidOptionError, printable, shown
 from mqstore.request.audits import audit_options, broker_sides
 from pyspark_mqlog.versions import INSTALLED
@@ -112,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 def _audit(given: argparse.Namespace) -> int:
     asked = _asked(given)
     rule = audit_options(asked).rule
-    tables = [_table(text) for text in (given.first, given.second)]
+    tables = [TableAddress.of(text) for text in (given.first, given.second)]
     packages = [PACKAGES[one.format] for one in tables if one and one.format in PACKAGES]
     needed = {n: v for package in packages for n, v in settings(package, INSTALLED).items()}
     with job_session("mqlog audit", QUIET, needed) as spark:
@@ -147,16 +150,10 @@ def _asked(given: argparse.Namespace) -> dict[str, str]:
     return {name: text for name, text in asked.items() if text is not None}
 
 
-def _table(text: str) -> RowsPlace | None:
-    """Return the table of a lake that a text names, None for any other place."""
-    kind, _, where = text.partition(":")
-    return RowsPlace(kind, where) if kind in LAKE_TABLES and where else None
-
-
 def _sides(
     spark: SparkSession,
     given: argparse.Namespace,
-    tables: Sequence[RowsPlace | None],
+    tables: Sequence[TableAddress | None],
     asked: Mapping[str, str],
 ) -> tuple[SideInTasks, SideInTasks]:
     """Return the sides, each with what it has now. Raises as a read of them."""
@@ -189,7 +186,7 @@ def _with(side: SideInTasks, renamed: AuditSide | TableSide) -> SideInTasks:
 
 
 def _brokers(
-    given: argparse.Namespace, tables: Sequence[RowsPlace | None], asked: Mapping[str, str]
+    given: argparse.Namespace, tables: Sequence[TableAddress | None], asked: Mapping[str, str]
 ) -> list[AuditSide]:
     """Return the sides that are no tables, in order."""
     texts = {name.lower(): text for name, text in given.options}
@@ -203,18 +200,17 @@ def _brokers(
     return []
 
 
-def _rows(spark: SparkSession, table: RowsPlace) -> DataFrame:
+def _rows(spark: SparkSession, table: TableAddress) -> DataFrame:
     """Return the rows that a table has now. Raises InvalidOptionError where there is none."""
     found = LAKE_TABLES[table.format](spark, table.where)
-    if table.format == "parquet":
-        for name, title in (("_delta_log", "Delta"), ("metadata", "Iceberg")):
+    if table.format == PARQUET_FORMAT:
+        for name, held in ((LOG, DELTA_FORMAT), (METADATA, ICEBERG_FORMAT)):
             if has_path(spark, f"{table.where.rstrip('/')}/{name}"):
-                expected = f"is a table of {title}: write {title.lower()}:{table.where}"
-                raise InvalidOptionError("PLACE", f"parquet:{table.where}", expected)
+                raise table.other(held)
         return _parquet(spark, table.where)
     if not found.exists():
         expected = f"there is no {table.format} table"
-        raise InvalidOptionError("PLACE", f"{table.format}:{table.where}", expected)
+        raise InvalidOptionError("PLACE", str(table), expected)
     return found.read_now()
 
 

@@ -27,10 +27,10 @@ from mqstore.audit.found import MessagePlace
 from mqstore.audit.identities import Compared
 from mqstore.audit.parquet import TableSide, TopicsWanted
 from mqstore.audit.parquet_columns import BROKER, checked
-from mqstore.audit.parquet_files import TableFile
 from mqstore.audit.relation import PlacedQueue
 from mqstore.audit.rows import AuditRule, DigestedRows, digested, digested_batch
 from mqstore.audit.sides import AuditSide
+from mqstore.audit.table_files import TableFile
 from mqstore.format.arrays import Mask
 from mqstore.read.source import QueueSlice, slices_of
 from mqstore.tables import audits
@@ -125,7 +125,7 @@ class TableInTasks:
 
     def pieces(self, rule: AuditRule, found: ArrowBatches) -> Pieces:
         """Yield brokers and their rows that count, with their digests."""
-        file = TableFile(self.side.root, None)
+        file = TableFile(self.side.root)
         for batch in found:
             for broker, some in self.side.of_batch(checked(batch, file, self.columns)):
                 yield broker, digested_batch(some, rule), some

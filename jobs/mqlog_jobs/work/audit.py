@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from mqlog_jobs.output import render
@@ -16,14 +15,12 @@ from mqstore.audit.differences import differences
 from mqstore.audit.digests import AuditDigests
 from mqstore.audit.found import Difference, MessagePlace
 from mqstore.audit.parquet import TableSide, TopicsWanted
-from mqstore.audit.parquet_files import AS_FILES
 from mqstore.audit.sides import AuditSide, Side, matched
+from mqstore.audit.table_addresses import TableAddress
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.read.system_topics import system_topics
 from mqstore.request.audits import audit_options, broker_sides
 
-_PARQUET: Final = "parquet"
-_OTHER_TABLES: Final = ("delta", "iceberg")
 _VIEW: Final = (
     FieldView("difference", "DIFFERENCE"),
     FieldView("messageId", "MESSAGE ID", rank=1),
@@ -90,7 +87,7 @@ def audit(wanted: Audited, form: Form) -> bool:
 
 def _sides(wanted: Audited) -> tuple[Side, Side]:
     """Return the sides, each with what it has now."""
-    tables = [table_of(path) for path in wanted.places]
+    tables = [TableAddress.of(path) for path in wanted.places]
     paths = [path for path, table in zip(wanted.places, tables, strict=True) if table is None]
     if not any(tables):
         first, second = broker_sides(paths, wanted.asked, wanted.texts)
@@ -110,25 +107,10 @@ def own_topics(sides: Iterable[AuditSide]) -> frozenset[str]:
     return frozenset(topic for broker in brokers for topic in system_topics(broker.snapshot))
 
 
-def table_of(text: str) -> Path | None:
-    """Return the directory of ``parquet:DIR``, None for any other place.
-
-    Raises InvalidOptionError for another format of tables.
-    """
-    kind, colon, where = text.partition(":")
-    if colon and kind in _OTHER_TABLES:
-        raise InvalidOptionError("PLACE", text, f"{kind} tables are not audited: {AS_FILES}")
-    if kind != _PARQUET or not colon:
-        return None
-    if not where or "://" in where:
-        raise InvalidOptionError("PLACE", text, "write parquet:DIR, a directory of this machine")
-    return Path(where)
-
-
 def _check_topic(wanted: Audited, digests: tuple[AuditDigests, AuditDigests]) -> None:
     """Raise InvalidOptionError for a topic that a table has no row of: it may be a slip."""
     for path, digest in zip(wanted.places, digests, strict=True):
-        if wanted.topic is not None and not digest.count and table_of(path):
+        if wanted.topic is not None and not digest.count and TableAddress.of(path):
             expected = f"{shown(path)} has no message of it"
             raise InvalidOptionError("--topic", wanted.topic, expected)
 

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 
 from mqstore.audit.digests import AuditDigests, digests_of_rows
 from mqstore.audit.found import MessagePlace
-from mqstore.audit.parquet_columns import BROKER, TOPIC, checked
-from mqstore.audit.parquet_files import TableFile, refused, table_files
+from mqstore.audit.parquet_columns import BROKER, TOPIC, checked, names_in
 from mqstore.audit.relation import PlacedQueue
 from mqstore.audit.rows import AuditRule, DigestedRows, digested_batch
+from mqstore.audit.table_addresses import TableAddress
+from mqstore.audit.table_files import READ_ERRORS, TableFile, damaged, refused
 from mqstore.format.arrays import Int64s
 from mqstore.format.names import is_system_topic
 
@@ -26,8 +27,6 @@ _BYTES_READ: Final = 4 << 20
 _MOST_BATCH_ROWS: Final = 8192
 _BUFFER_BYTES: Final = 1 << 20
 _ROWS_DESCRIBED: Final = 10_000
-_READ_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
-"""What pyarrow raises for files that are damaged or made to harm; text that is no UTF-8 too."""
 _OF_QUEUE: Final = (BROKER, TOPIC, "queueId")
 
 
@@ -54,7 +53,7 @@ _EVERY_TOPIC: Final = TopicsWanted()
 
 @dataclass(frozen=True, slots=True)
 class TableSide:
-    """One side of an audit: the rows of a directory of Parquet files.
+    """One side of an audit: the rows of the files of a table.
 
     ``aliases`` maps names of brokers in the rows to their names on the other side. A row without a
     name has the empty one.
@@ -71,14 +70,14 @@ class TableSide:
     """Of so many differences the fields are looked up in one pass."""
 
     @classmethod
-    def at(cls, root: Path, wanted: TopicsWanted = _EVERY_TOPIC) -> "TableSide":
-        """Return the table in a directory. Raises as ``table_files``, and as ``pieces``."""
-        files = tuple(table_files(root))
+    def at(cls, table: TableAddress, wanted: TopicsWanted = _EVERY_TOPIC) -> "TableSide":
+        """Return a table as it is now. Raises as ``TableAddress.files``, and as ``pieces``."""
+        files = table.files()
         names: set[str] = set()
         for file in files:
             for batch in _read(file, (BROKER,)):
                 names |= set(batch.column(BROKER).unique().to_pylist())
-        return cls(root, files, tuple(sorted(names)), wanted)
+        return cls(table.root(), files, tuple(sorted(names)), wanted)
 
     def renamed(self, name: str) -> Self:
         """Return it with that name for its only broker."""
@@ -129,7 +128,7 @@ class TableSide:
     def _batches(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield brokers and their rows that count."""
         for file in self.files:
-            if file.topic is not None and not self._has_topic(file.topic):
+            if TOPIC in file.values and not self._has_topic(file.values[TOPIC].as_py()):
                 continue
             for batch in _read(file, tuple(dict.fromkeys((*_OF_QUEUE, *columns)))):
                 yield from self.of_batch(batch)
@@ -180,20 +179,24 @@ def _read(file: TableFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
             pre_buffer=False,  # Else all of a row group is in memory.
             coerce_int96_timestamp_unit="us",
         ) as opened:
-            held = opened.schema_arrow.names
+            names = names_in(opened.schema_arrow, file)
+            held = [own for own, name in names.items() if name in columns]
             for group in range(opened.num_row_groups):
                 facts = opened.metadata.row_group(group)
                 each = max(1, facts.total_byte_size // max(1, facts.num_rows))
                 yield from (
-                    checked(batch, file, columns)
+                    checked(_named(batch, names), file, columns)
                     for batch in opened.iter_batches(
                         batch_size=max(1, min(_MOST_BATCH_ROWS, _BYTES_READ // each)),
                         row_groups=[group],
-                        columns=[name for name in columns if name in held],
+                        columns=held,
                         use_threads=False,
                     )
                     if len(batch)
                 )
-    except _READ_ERRORS as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise refused(file.path, f"cannot be read: {reason}") from error
+    except READ_ERRORS as error:
+        raise damaged(file.path, error) from error
+
+
+def _named(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
+    return batch.rename_columns([names[own] for own in batch.schema.names])

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 import mqlog
 from audit.test_audit import BY_ID, BY_OFFSET, LAYOUT, audited, message, with_property
@@ -99,6 +101,49 @@ def test_the_other_place_is_of_any_kind_and_the_same_topics_of_it_are_compared(
         place.table("audit", against=roots[1], subscribe=["C"]).to_table()
     body = place.table("audit", against=roots[1], ignored_properties="KEYS").to_table()
     assert body.num_rows == by_store.num_rows - 1
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_the_other_place_is_a_table_of_a_lake(
+    roots: tuple[Path, Path], tmp_path: Path, kind: str
+) -> None:
+    rows = mqlog.open(roots[1]).scan(columns="full", include_system_topics=True).to_table()
+    table = tmp_path / "lake"
+    table.mkdir()
+    if kind == "delta":
+        write_deltalake(table, rows, partition_by=["topic"])
+    else:
+        pq.write_table(rows, table / "one.parquet")
+    for rule in (BY_OFFSET, BY_ID):
+        options = {"against": f"{kind}:{table}", "identity": rule.by}
+        found = audited(*roots, rule)
+
+        def read(options: dict[str, str] = options, **chosen: str) -> list[dict[str, Any]]:
+            work = parts.planned(roots[0], "audit", **options, **chosen)
+            return parts.rows("audit", [one.part for one in work])
+
+        assert sorted(map(str, read())) == sorted(map(str, expected(of_users(found))))
+        whole = read(includeSystemTopics="true")
+        assert sorted(map(str, whole)) == sorted(map(str, expected(found)))
+        of_a = [row for row in expected(found) if "A" in (row["firstTopic"], row["secondTopic"])]
+        assert 0 < len(of_a) < len(found)
+        for chosen in ({"subscribe": "A"}, {"subscribePattern": "A|C"}):
+            assert sorted(map(str, read(**chosen))) == sorted(map(str, of_a))
+
+
+def test_what_a_table_of_a_lake_has_not_is_refused(roots: tuple[Path, Path]) -> None:
+    place = mqlog.open(roots[0])
+    for options, told in (
+        ({"unconsumed": "CG"}, "has no offsets of groups"),
+        ({"offset_map": "parquet:/x"}, "is for two places of brokers"),
+        ({"assign": {"A": [0]}}, "has whole topics: choose them by subscribe"),
+    ):
+        with pytest.raises(InvalidOptionError, match=told):
+            place.table("audit", against="delta:/lake", **options)
+    with pytest.raises(InvalidOptionError, match="write iceberg:DIR"):
+        place.table("audit", against="iceberg:")
+    with pytest.raises(InvalidOptionError, match="'/no/lake': is no directory"):
+        place.table("audit", against="iceberg:/no/lake").to_table()
 
 
 def test_options_of_a_connection_are_those_of_the_place_that_has_one() -> None:

@@ -34,10 +34,9 @@ from mqlog_jobs.spark.audited import (
 from mqlog_jobs.spark.lake.packages import PACKAGES, check, settings
 from mqlog_jobs.spark.lake.tables import LAKE_TABLES
 from mqlog_jobs.spark.spark_paths import has_path
-from mqlog_jobs.work.audit import own_topics
 from mqstore.audit.delta_files import LOG
 from mqstore.audit.iceberg_files import METADATA
-from mqstore.audit.parquet import TableSide, TopicsWanted
+from mqstore.audit.parquet import TableSide, topics_wanted
 from mqstore.audit.sides import AuditSide, matched
 from mqstore.audit.table_addresses import DELTA_FORMAT, ICEBERG_FORMAT, PARQUET_FORMAT, TableAddress
 from mqstore.errors import InvalidOptionError, printable, shown
@@ -164,7 +163,7 @@ def _sides(
         audit_options(asked).check_brokers(next(text for text, table in texts if table))
     elif rule.by == "map":
         return BrokersInTasks(brokers[0]), BrokersInTasks(brokers[1])
-    wanted = TopicsWanted(given.topic, given.system, own_topics(brokers))
+    wanted = topics_wanted(given.topic, brokers, system=given.system)
     sides = [
         BrokersInTasks(brokers.pop(0))
         if table is None

@@ -1,7 +1,7 @@
 """The command ``audit``: are the messages of two places the same, and if not, which differ."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -14,11 +14,10 @@ from mqlog_jobs.places import option_texts, own_advice
 from mqstore.audit.differences import differences
 from mqstore.audit.digests import AuditDigests
 from mqstore.audit.found import Difference, MessagePlace
-from mqstore.audit.parquet import TableSide, TopicsWanted
-from mqstore.audit.sides import AuditSide, Side, matched
+from mqstore.audit.parquet import TableSide, topics_wanted
+from mqstore.audit.sides import Side, matched
 from mqstore.audit.table_addresses import TableAddress
 from mqstore.errors import InvalidOptionError, shown
-from mqstore.read.system_topics import system_topics
 from mqstore.request.audits import audit_options, broker_sides
 
 _VIEW: Final = (
@@ -97,14 +96,8 @@ def _sides(wanted: Audited) -> tuple[Side, Side]:
     if not paths and wanted.options:
         raise InvalidOptionError("--option", wanted.options[0], "tables take none")
     brokers = list(broker_sides(paths, wanted.asked, wanted.texts) if paths else ())
-    topics = TopicsWanted(wanted.topic, wanted.system, own_topics(brokers))
+    topics = topics_wanted(wanted.topic, brokers, system=wanted.system)
     return matched(*(TableSide.at(table, topics) if table else brokers.pop(0) for table in tables))
-
-
-def own_topics(sides: Iterable[AuditSide]) -> frozenset[str]:
-    """Return RocketMQ's own topics of the brokers of sides."""
-    brokers = [broker for side in sides for broker in side.brokers]
-    return frozenset(topic for broker in brokers for topic in system_topics(broker.snapshot))
 
 
 def _check_topic(wanted: Audited, digests: tuple[AuditDigests, AuditDigests]) -> None:

@@ -4,7 +4,8 @@ Rows are read file by file, about 4 MiB of them at a time. They are whatever the
 batch is checked before it is digested: types, nulls, texts, and numbers that no broker gives.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -15,13 +16,16 @@ import pyarrow.parquet as pq
 
 from mqstore.audit.digests import AuditDigests, digests_of_rows
 from mqstore.audit.found import MessagePlace
+from mqstore.audit.lake_files import files_of, root_of
 from mqstore.audit.parquet_columns import BROKER, TOPIC, checked, names_in
 from mqstore.audit.relation import PlacedQueue
 from mqstore.audit.rows import AuditRule, DigestedRows, digested_batch
+from mqstore.audit.sides import AuditSide
 from mqstore.audit.table_addresses import TableAddress
 from mqstore.audit.table_files import READ_ERRORS, TableFile, damaged, refused
 from mqstore.format.arrays import Int64s
 from mqstore.format.names import is_system_topic
+from mqstore.read.system_topics import system_topics
 
 _BYTES_READ: Final = 4 << 20
 _MOST_BATCH_ROWS: Final = 8192
@@ -32,20 +36,35 @@ _OF_QUEUE: Final = (BROKER, TOPIC, "queueId")
 
 @dataclass(frozen=True, slots=True)
 class TopicsWanted:
-    """Which topics of a table count: ``topic`` alone if it is given, else those of users.
+    """Which topics of a table count: ``topics`` alone if there are any, else those of users.
 
-    With ``system``, those of RocketMQ too. Brokers have some under names of their own: ``own``.
+    With ``pattern``, those whose whole name it matches; with ``system``, those of RocketMQ too.
+    Brokers have some under names of their own: ``own``.
     """
 
-    topic: str | None = None
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
     system: bool = True
     own: frozenset[str] = frozenset()
 
     def has(self, topic: str) -> bool:
         """Tell whether a topic counts."""
-        if self.topic is not None:
-            return topic == self.topic
+        if self.topics:
+            return topic in self.topics
+        if self.pattern is not None and not re.fullmatch(self.pattern, topic, re.DOTALL):
+            return False
         return self.system or not (is_system_topic(topic) or topic in self.own)
+
+
+def topics_wanted(topic: str | None, sides: Iterable[AuditSide], *, system: bool) -> TopicsWanted:
+    """Return one topic, or all, beside these sides of brokers, whose own topics are known."""
+    return TopicsWanted(frozenset(() if topic is None else (topic,)), None, system, own_of(sides))
+
+
+def own_of(sides: Iterable[AuditSide]) -> frozenset[str]:
+    """Return RocketMQ's own topics of the brokers of sides."""
+    brokers = [broker for side in sides for broker in side.brokers]
+    return frozenset(topic for broker in brokers for topic in system_topics(broker.snapshot))
 
 
 _EVERY_TOPIC: Final = TopicsWanted()
@@ -71,13 +90,13 @@ class TableSide:
 
     @classmethod
     def at(cls, table: TableAddress, wanted: TopicsWanted = _EVERY_TOPIC) -> "TableSide":
-        """Return a table as it is now. Raises as ``TableAddress.files``, and as ``pieces``."""
-        files = table.files()
+        """Return a table as it is now. Raises as ``files_of``, and as ``pieces``."""
+        files = files_of(table)
         names: set[str] = set()
         for file in files:
             for batch in _read(file, (BROKER,)):
                 names |= set(batch.column(BROKER).unique().to_pylist())
-        return cls(table.root(), files, tuple(sorted(names)), wanted)
+        return cls(root_of(table), files, tuple(sorted(names)), wanted)
 
     def renamed(self, name: str) -> Self:
         """Return it with that name for its only broker."""

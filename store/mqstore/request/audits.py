@@ -8,6 +8,7 @@ from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
 from mqstore.audit.sides import AuditSide
 from mqstore.options.texts import parse
 from mqstore.request.chosen_queues import open_other, open_stores
+from mqstore.request.places import Places
 from mqstore.request.read import read_options
 
 
@@ -35,6 +36,6 @@ def broker_sides(
         beside = {"table": "audit", "against": paths[1], **audit}
     options = read_options((paths[0],), {**texts, **beside})
     with closing(open_stores(options)) as stores:
-        if options.other is None:
+        if not isinstance(options.other, Places):
             return (options.audit.side(stores),)
         return options.audit.sides(stores, partial(open_other, options, options.other))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
+from mqstore.audit.table_addresses import TableAddress
 from mqstore.errors import InvalidOptionError
 from mqstore.options.option import Option
 from mqstore.options.texts import parse
@@ -40,13 +41,19 @@ def read_options(
     """
     values, given = parse(texts, IN_READ, refused or {})
     against = values.get("against")
-    both = named_places(paths, texts, given, beside=against)
-    other = None if against is None else _other_place(against, texts, given, paths)
+    table = None if against is None else TableAddress.of(against)
+    both = named_places(paths, texts, given, beside=against if table is None else None)
+    other = table or (None if against is None else _other_place(against, texts, given, paths))
     audit = AuditOptions(**{field: values.pop(field) for field in AUDIT_OPTIONS.keys() & values})
     more = without_places(values)
     found = ReadOptions(places=both, given=given, other=other, audit=audit, **more)
     check_together(found, takes)
     audit.check_together(given)
+    if table is not None:
+        audit.check_brokers(str(table))
+        if found.assign is not None:
+            expected = f"{table} has whole topics: choose them by subscribe"
+            raise InvalidOptionError("assign", given["assign"], expected)
     _check_has_table(found)
     return found
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
+from mqstore.audit.table_addresses import TableAddress
 from mqstore.backlog.request import EXACT, LAG_MODES
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
@@ -172,7 +173,7 @@ class ReadOptions(ScanOptions):
     retention: RetentionPolicy | None = option("brokerConf", policy_of_file)
     samples: str | None = option("samples", store_paths.absolute)
     against: str | None = option("against", any_text)
-    other: Places | None = None
+    other: Places | TableAddress | None = None
     """The place that ``against`` names."""
     audit: AuditOptions = field(default_factory=AuditOptions)
 

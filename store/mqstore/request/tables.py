@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from mqstore.read.selection import OpenStores
 from mqstore.request.chosen_queues import cores, message_slices, open_other
+from mqstore.request.places import Places
 from mqstore.request.read_options import ReadOptions
 from mqstore.tables.catalog import CATALOG
 from mqstore.tables.choice import Window
@@ -54,7 +55,11 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         columns=tuple(columns),
         retention=options.retention,
         samples=options.samples,
-        against=None if options.other is None else partial(open_other, options, options.other),
+        against=(
+            partial(open_other, options, options.other)
+            if isinstance(options.other, Places)
+            else options.other
+        ),
         audit=options.audit,
     )
     return [TableWork(part, tuple(columns)) for part in CATALOG[options.table].plan(request)]

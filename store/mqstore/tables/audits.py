@@ -1,7 +1,7 @@
 """Audits as tables: the messages in which two places differ, and the digests of one place.
 
-By offset a part has some of the queues, as a message is in the same queue on both sides; by id one
-part reads all.
+By offset a part has some of the queues, as a message is in the same queue on both sides; by id, and
+beside a table of a lake, one part reads all.
 """
 
 from collections import Counter
@@ -14,10 +14,12 @@ import pyarrow as pa
 from mqstore.audit.differences import differences
 from mqstore.audit.digests import BUCKET_MS, digests_of
 from mqstore.audit.found import Difference, MessagePlace
+from mqstore.audit.parquet import TableSide, TopicsWanted, own_of
 from mqstore.audit.query import AUDIT_OPTIONS, chosen_snapshots
 from mqstore.audit.relation import PlacedQueue
 from mqstore.audit.rows import AuditRule
-from mqstore.audit.sides import Side
+from mqstore.audit.sides import Side, matched
+from mqstore.audit.table_addresses import TableAddress
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import InvalidOptionError
 from mqstore.read.source import QueueSlice, slices_of
@@ -116,6 +118,8 @@ def _audit(request: TableRequest) -> list[AuditPart]:
         expected = "table=audit needs the place to compare with: a path as that of the read"
         raise InvalidOptionError(AGAINST, "", expected)
     rule = request.audit.rule
+    if isinstance(request.against, TableAddress):
+        return [AuditPart(_beside(request, request.against), rule)]
     sides = request.audit.sides(request.stores, request.against)
     if rule.by != "offset":
         return [AuditPart(sides, rule)]
@@ -126,6 +130,14 @@ def _audit(request: TableRequest) -> list[AuditPart]:
         AuditPart((sides[0].of_queues(some), sides[1].of_queues(some)), rule)
         for some in map(frozenset, packed(sorted(counts), counts.__getitem__, MESSAGES_OF_A_TASK))
     ]
+
+
+def _beside(request: TableRequest, table: TableAddress) -> tuple[Side, Side]:
+    """Return both sides: what is chosen of the place, and the same topics of a table."""
+    here, chosen = request.audit.side(request.stores), request.stores.selection
+    topics, pattern = frozenset(chosen.subscribe), chosen.subscribe_pattern
+    wanted = TopicsWanted(topics, pattern, chosen.include_system_topics, own_of([here]))
+    return matched(here, TableSide.at(table, wanted))
 
 
 def _digests(request: TableRequest) -> list[DigestPart]:

@@ -12,6 +12,7 @@ from typing import Final, Literal, Protocol
 import pyarrow as pa
 
 from mqstore.audit.query import AuditOptions, OpenOther
+from mqstore.audit.table_addresses import TableAddress
 from mqstore.backlog.plan import check_groups
 from mqstore.backlog.request import group_test
 from mqstore.read.retention import RetentionPolicy
@@ -79,8 +80,8 @@ class TableRequest:
     """The columns that the read wants; empty: all."""
     retention: RetentionPolicy | None = None
     samples: str | None = None
-    against: OpenOther | None = None
-    """Opens the other place of an audit, with what is chosen of this one."""
+    against: OpenOther | TableAddress | None = None
+    """Opens the other place of an audit, with what is chosen of this one; or it is a table."""
     audit: AuditOptions = field(default_factory=AuditOptions)
 
     def choice(self, *, consumed: bool = False) -> RowChoice | None:

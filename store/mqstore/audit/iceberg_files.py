@@ -122,8 +122,7 @@ class _Table:
                 raise refused(manifest, "has an entry without a file")
             path = within(self._roots, manifest, file.get(_FILE_PATH), is_uri=False)
             if entry.get(_CONTENT):
-                reason = "has deleted rows (a delete file): rewrite_data_files with the option "
-                reason += f"delete-file-threshold=1 writes their files anew, and {BY_SPARK}"
+                reason = f"has deleted rows (a delete file) that are in files of data: {BY_SPARK}"
                 raise refused(path, reason)
             kind = shown(file.get(_FILE_FORMAT))
             if kind.upper() != "PARQUET":

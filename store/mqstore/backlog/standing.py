@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Protocol
 
 import numpy as np
@@ -76,24 +77,26 @@ class Standing:
     @classmethod
     def of(cls, items: Sequence[_Item]) -> "Standing":
         """Return where the groups of ``items`` stand."""
-        rows = [
-            (i.low, i.high, i.consumer_offset or 0, i.consumer_offset is None, i.topic_gone,
-             i.consumers == 0)
-            for i in items
-        ]  # fmt: skip
-        low, high, committed, *masks = np.array(rows, np.int64).reshape(-1, 6).T
-        never, gone, unattended = (mask.astype(bool) for mask in masks)
-        consumed = np.maximum(committed, 0)
-        begin, open_ = consumed.copy(), np.zeros(len(items), np.int64)
+        count = len(items)
+        low, high = (
+            np.fromiter(map(attrgetter(name), items), np.int64, count) for name in ("low", "high")
+        )
+        offsets = [item.consumer_offset for item in items]
+        never = np.fromiter((one is None for one in offsets), np.bool_, count)
+        consumed = np.maximum(np.fromiter((one or 0 for one in offsets), np.int64, count), 0)
+        gone = np.fromiter(map(attrgetter("topic_gone"), items), np.bool_, count)
+        consumers = [item.consumers for item in items]
+        unattended = np.fromiter((one == 0 for one in consumers), np.bool_, count)
+        begin, open_ = consumed.copy(), np.zeros(count, np.int64)
         expired = np.maximum(low - consumed, 0)
-        doubts = {word: np.zeros(len(items), np.bool_) for word in (KV_UNKNOWN, POP_BUFFERED)}
-        for number, item in enumerate(items):
-            popped = item.popped
-            if popped is not None:
-                begin[number], expired[number] = popped.begin, popped.expired
-                open_[number] = len(popped.open)
-                if popped.status:
-                    doubts[popped.status][number] = True
+        doubts = {word: np.zeros(count, np.bool_) for word in (KV_UNKNOWN, POP_BUFFERED)}
+        for number, popped in enumerate([item.popped for item in items]):
+            if popped is None:
+                continue
+            begin[number], expired[number] = popped.begin, popped.expired
+            open_[number] = len(popped.open)
+            if popped.status:
+                doubts[popped.status][number] = True
         amounts = consumed, begin, open_, expired
         return cls(low, high, *amounts, never, gone, unattended, doubts)
 

@@ -81,9 +81,9 @@ class Standing:
         low, high = (
             np.fromiter(map(attrgetter(name), items), np.int64, count) for name in ("low", "high")
         )
-        offsets = [item.consumer_offset for item in items]
-        never = np.fromiter((one is None for one in offsets), np.bool_, count)
-        consumed = np.maximum(np.fromiter((one or 0 for one in offsets), np.int64, count), 0)
+        committed = [item.consumer_offset for item in items]
+        never = np.fromiter((one is None for one in committed), np.bool_, count)
+        consumed = np.maximum(np.fromiter((one or 0 for one in committed), np.int64, count), 0)
         gone = np.fromiter(map(attrgetter("topic_gone"), items), np.bool_, count)
         consumers = [item.consumers for item in items]
         unattended = np.fromiter((one == 0 for one in consumers), np.bool_, count)

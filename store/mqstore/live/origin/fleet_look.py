@@ -13,7 +13,7 @@ dispatchBehindBytes, bootTimestamp); CleanConsumeQueueService#deleteExpiredFiles
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +40,8 @@ MEMBERS_S: Final = 30.0
 """So long stands which groups have consumers, and what those subscribe to."""
 SHRINKING_S: Final = 60.0
 """So long after files were deleted the first offsets of queues still change."""
+_BROKERS_AT_ONCE: Final = 100
+"""Of so many brokers the answers about groups are in memory."""
 _RUNTIME: Final = requests.GET_BROKER_RUNTIME_INFO()
 _BY_LOOK: Final = (
     _RUNTIME,
@@ -235,31 +237,46 @@ class FleetLook:
         before = self._members
         fresh = {pair: kept for pair, kept in before.items() if kept[0] + MEMBERS_S >= now}
         self._members = fresh
-        asked = []
-        for broker, pairs in committed(self._cluster, brokers).items():
-            names = sorted({group for _, group in pairs if groups(group)})
-            asked += [
-                (broker, connections_request(group, is_deniable=True))
-                for group in names
-                if (broker, group) not in fresh
-            ]
-        now = self._clock()
-        for (broker, request), told in zip(asked, ask_each(self._cluster, asked), strict=True):
-            if isinstance(told, StoreError):
-                if not isinstance(told, RequestRefusedError):
-                    self.away.setdefault(broker, told)
-                continue
-            answer, address = told
-            try:
-                if not denies(answer):
-                    is_online = answer.code == requests.SUCCESS
-                    found = online_of(address, request, answer) if is_online else None
-                    pair = broker, request.fields["consumerGroup"]
-                    if pair not in before or before[pair][1] != found:
-                        self._changed[broker] = self._number
-                    fresh[pair] = now, found
-            except ServerError as error:
-                self.away.setdefault(broker, error)
+        for start in range(0, len(brokers), _BROKERS_AT_ONCE):
+            asked = []
+            some = brokers[start : start + _BROKERS_AT_ONCE]
+            for broker, pairs in committed(self._cluster, some).items():
+                names = sorted({group for _, group in pairs if groups(group)})
+                asked += [
+                    (broker, connections_request(group, is_deniable=True))
+                    for group in names
+                    if (broker, group) not in fresh
+                ]
+            now = self._clock()
+            for pair, told in zip(asked, ask_each(self._cluster, asked), strict=True):
+                self._note_member(*pair, told, before, now)
+
+    def _note_member(
+        self,
+        broker: str,
+        request: requests.Request,
+        told: Told,
+        before: Mapping[tuple[str, str], tuple[float, OnlineGroup | None]],
+        now: float,
+    ) -> None:
+        """Keep the consumers of a group; ``before`` are those of the look before."""
+        if isinstance(told, StoreError):
+            if not isinstance(told, RequestRefusedError):
+                self.away.setdefault(broker, told)
+            return
+        answer, address = told
+        try:
+            if denies(answer):
+                return
+            is_online = answer.code == requests.SUCCESS
+            found = online_of(address, request, answer) if is_online else None
+        except ServerError as error:
+            self.away.setdefault(broker, error)
+            return
+        pair = broker, request.fields["consumerGroup"]
+        if pair not in before or before[pair][1] != found:
+            self._changed[broker] = self._number
+        self._members[pair] = now, found
 
     def _note_low(self, kept: _Kept, low: int) -> None:
         if low != kept.low:

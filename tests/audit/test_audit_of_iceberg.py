@@ -414,7 +414,7 @@ def test_a_block_that_unpacks_to_too_much_is_refused(
 ) -> None:
     path = by_hand.metadata / "m.avro"
     monkeypatch.setattr(avro, "_MOST_BLOCK_BYTES", 1000)
-    for codec in ("deflate", "zstandard"):
+    for codec in ("null", "deflate", "zstandard"):
         path.write_bytes(container("string", text("x" * 2000), codec=codec))
         with pytest.raises(InvalidOptionError, match="a block of more than 1,000 bytes"):
             by_hand.side()
@@ -425,6 +425,23 @@ def test_a_block_that_unpacks_to_too_much_is_refused(
     monkeypatch.setattr(avro, "_MOST_AVRO_BYTES", 300)
     with pytest.raises(InvalidOptionError, match="has more than 300 bytes"):
         by_hand.side()
+    monkeypatch.undo()
+    monkeypatch.setattr(avro, "_MOST_AVRO_HEADER_BYTES", 20)
+    with pytest.raises(InvalidOptionError, match="cannot be read"):
+        by_hand.side()
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ({"type": "array", "items": {"type": "array", "items": "int"}}, b"\6\0\0\0\0"),
+        ({"type": "map", "values": "int"}, b"\2\2a\4\0"),
+    ],
+)
+def test_items_of_a_manifest_are_passed_over(tmp_path: Path, kind: object, data: bytes) -> None:
+    path = tmp_path / "m.avro"
+    path.write_bytes(container(record("r", (7, kind), (8, "int")), data + b"\2"))
+    assert list(records(path)) == [{7: None, 8: 1}]
 
 
 def test_metadata_made_to_harm_is_refused(by_hand: ByHand) -> None:

@@ -1,7 +1,8 @@
 """Object container files of Avro, as Iceberg writes its manifests.
 
-Iceberg gives the fields of records a number, ``field-id``, and by it they are known. A field that
-takes no byte is passed by, so time and memory follow the bytes of a file, whatever its schema says.
+Iceberg gives the fields of records a number, ``field-id``, and by it they are known. Arrays and
+maps are passed over, and a field that takes no byte is left out: time follows the bytes of a file,
+and memory those of one block, whatever its schema says.
 
 Reference: Avro 1.12, Object Container Files, and Binary Encoding.
 """
@@ -17,7 +18,9 @@ import pyarrow as pa
 _AVRO_MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _MOST_AVRO_BYTES: Final = 256 << 20
-_MOST_BLOCK_BYTES: Final = 64 << 20
+_MOST_AVRO_HEADER_BYTES: Final = 4 << 20
+_MOST_BLOCK_BYTES: Final = 8 << 20
+"""Values take many times their bytes in memory. Avro's writer ends a block at 64,000 bytes."""
 _MOST_UNPACKED_BYTES: Final = 1 << 30
 _NUMBER_OF_FIELD: Final = "field-id"
 _MOST_VARINT_BYTES: Final = 10
@@ -41,7 +44,10 @@ def records(path: Path) -> Iterator[Fields]:
     data = path.read_bytes()
     if not data.startswith(_AVRO_MAGIC):
         raise ValueError("is no container file of Avro")
-    facts, at = _map_of(_bytes)(data, len(_AVRO_MAGIC))
+    pairs: list[tuple[str, bytes]] = []
+    header = data[:_MOST_AVRO_HEADER_BYTES]
+    at = _each_item(_pair_of(_bytes), header, len(_AVRO_MAGIC), pairs.append)
+    facts = dict(pairs)
     sync, at = _cut(data, at, _SYNC_BYTES)
     read = _reader(json.loads(facts["avro.schema"]), {}, _MOST_DEPTH)
     if read is None:
@@ -68,17 +74,17 @@ def records(path: Path) -> Iterator[Fields]:
 
 def _unpacked(packed: bytes, codec: bytes) -> bytes:
     if codec == b"null":
-        return packed
-    if codec == b"deflate":
+        found = packed
+    elif codec == b"deflate":
         found = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, _MOST_BLOCK_BYTES)
     elif codec == b"zstandard":
         with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-            found = stream.read(_MOST_BLOCK_BYTES)
+            found = bytes(stream.read(_MOST_BLOCK_BYTES))
     else:
         raise ValueError(f"is packed by {codec!r}, and deflate, zstandard and null are read")
-    if len(found) == _MOST_BLOCK_BYTES:
+    if len(found) >= _MOST_BLOCK_BYTES:
         raise ValueError(f"has a block of more than {_MOST_BLOCK_BYTES:,} bytes")
-    return bytes(found)
+    return found
 
 
 def _reader(schema: Any, named: dict[str, _ReadValue | None], depth: int) -> _ReadValue | None:
@@ -102,9 +108,9 @@ def _reader(schema: Any, named: dict[str, _ReadValue | None], depth: int) -> _Re
     elif kind == "enum":
         found = _long
     elif kind == "array":
-        return _array_of(_needed(_reader(schema["items"], named, depth - 1)))
+        return _passed_over(_needed(_reader(schema["items"], named, depth - 1)))
     elif kind == "map":
-        return _map_of(_needed(_reader(schema["values"], named, depth - 1)))
+        return _passed_over(_pair_of(_needed(_reader(schema["values"], named, depth - 1))))
     else:
         return _reader(kind, named, depth - 1)
     named[schema["name"]] = found
@@ -175,32 +181,29 @@ def _union_of(branches: list[_ReadValue | None]) -> _ReadValue:
     return read_union
 
 
-def _array_of(read: _ReadValue) -> _ReadValue:
-    def read_array(data: bytes, at: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
-        while True:
-            count, at = _count(data, at)
-            if not count:
-                return found, at
-            for _ in range(count):
-                value, at = read(data, at)
-                found.append(value)
+def _pair_of(read: _ReadValue) -> _ReadValue:
+    def read_pair(data: bytes, at: int) -> tuple[tuple[str, Any], int]:
+        name, at = _text(data, at)
+        value, at = read(data, at)
+        return (name, value), at
 
-    return read_array
+    return read_pair
 
 
-def _map_of(read: _ReadValue) -> _ReadValue:
-    def read_map(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
-        while True:
-            count, at = _count(data, at)
-            if not count:
-                return found, at
-            for _ in range(count):
-                name, at = _text(data, at)
-                found[name], at = read(data, at)
+def _passed_over(read: _ReadValue) -> _ReadValue:
+    """Return what reads an array or a map, and keeps no item: none of them is needed."""
+    return lambda data, at: (None, _each_item(read, data, at, lambda _: None))
 
-    return read_map
+
+def _each_item(read: _ReadValue, data: bytes, at: int, take: Callable[[Any], object]) -> int:
+    """Give each item of an array or a map to ``take``; return the position behind the last one."""
+    while True:
+        count, at = _count(data, at)
+        if not count:
+            return at
+        for _ in range(count):
+            item, at = read(data, at)
+            take(item)
 
 
 def _count(data: bytes, at: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from mqstore.audit.table_files import (
     Roots,
     TableFile,
     damaged,
+    json_lines,
     plain,
     refused,
     there,
@@ -153,14 +154,7 @@ def _of_checkpoint(path: Path) -> Iterator[_Action]:
 
 def _of_commit(path: Path) -> Iterator[_Action]:
     with path.open("rb") as file:
-        while line := file.readline(_MOST_ACTION_BYTES):
-            try:
-                action = json.loads(line)
-            except (ValueError, RecursionError):
-                action = None
-            if not isinstance(action, dict):
-                raise refused(path, "has a line that is no action")
-            yield action
+        yield from json_lines(path, file, _MOST_ACTION_BYTES, "is no action")
 
 
 def _check_protocol(naming: Path, protocol: _Action) -> None:

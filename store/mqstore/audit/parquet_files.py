@@ -4,7 +4,6 @@ Spark's sink of files notes in ``_spark_metadata`` which files count: a run that
 others behind. Reference: FileStreamSinkLog, CompactibleFileStreamLog, MetadataLogFileIndex.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -14,7 +13,15 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from mqstore.audit.table_files import Roots, TableFile, plain, refused, there, within
+from mqstore.audit.table_files import (
+    Roots,
+    TableFile,
+    json_lines,
+    plain,
+    refused,
+    there,
+    within,
+)
 
 _SINK_LOG: Final = "_spark_metadata"
 _LOG_BATCH: Final = re.compile(r"([0-9]{1,18})(\.compact)?")
@@ -94,14 +101,7 @@ def _entries(batch: Path) -> Iterator[dict[str, Any]]:
     with batch.open("rb") as file:
         if file.readline(_MOST_ENTRY_BYTES).strip() != _LOG_VERSION.encode():
             raise refused(batch, f"is no log of {_LOG_VERSION} of Spark's sink of files")
-        while line := file.readline(_MOST_ENTRY_BYTES):
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                entry = None
-            if not isinstance(entry, dict):
-                raise refused(batch, "has a line that names no file")
-            yield entry
+        yield from json_lines(batch, file, _MOST_ENTRY_BYTES, "names no file")
 
 
 def _values_of(path: Path) -> dict[str, pa.Scalar]:

@@ -1,11 +1,12 @@
 """The files of a table of messages in a directory: what they are, and what is wrong with one."""
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -49,6 +50,21 @@ def damaged(path: Path, error: BaseException) -> InvalidOptionError:
     """Return the error of a file that cannot be read, with the first line of its reason."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return refused(path, f"cannot be read: {reason}")
+
+
+def json_lines(path: Path, file: BinaryIO, most_bytes: int, what: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a log, one a line.
+
+    Raises InvalidOptionError for another line: it has one that ``what``.
+    """
+    while line := file.readline(most_bytes):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise refused(path, f"has a line that {what}")
+        yield found
 
 
 def plain(path: Path) -> Path:

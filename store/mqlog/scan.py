@@ -161,16 +161,26 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator["pl.DataFrame"]:
-        """Yield frames as Polars asks for them: see polars.io.plugins#register_io_source."""
-        known = None if predicate is None else condition_of(predicate, self.schema)
-        scan = self._left_by(known)
-        scan = scan if with_columns is None else scan._cheapest(with_columns)
+        """Yield frames as Polars asks for them: see polars.io.plugins#register_io_source.
+
+        ``n_rows`` counts rows of the scan, before ``predicate``: a limit behind a filter is kept by
+        Polars. So a predicate that comes with it cannot narrow the read.
+        """
+        if predicate is None or n_rows is not None:
+            scan = self
+        else:
+            scan = self._left_by(condition_of(predicate, self.schema))
+        if with_columns is not None:
+            filtered = [] if predicate is None else predicate.meta.root_names()
+            scan = scan._cheapest(list(dict.fromkeys([*with_columns, *filtered])))
         from_arrow = needed("polars", "to_polars_lazy").from_arrow
         left = n_rows
         for batch in scan.to_reader():
             frame: pl.DataFrame = from_arrow(batch if left is None else batch.slice(0, left))
             left = None if left is None else left - frame.height
-            yield frame if predicate is None else frame.filter(predicate)
+            if predicate is not None:
+                frame = frame.filter(predicate)
+            yield frame if with_columns is None else frame.select(with_columns)
             if left == 0:
                 return
 

@@ -34,7 +34,7 @@ def test_a_report_that_is_no_place_is_told_every_place(capsys: pytest.CaptureFix
         arguments.target("consol")
     with pytest.raises(SystemExit):
         backlog.main(["--from", "/s", "--to", "consol"])
-    assert "'consol': write console, prometheus:FILE, parquet:PATH" in capsys.readouterr().err
+    assert "'consol': write console, parquet:PATH" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["parquett:/x", "csv:/x", "table:t", "parquet:", "/x"])

@@ -168,7 +168,7 @@ def test_spark_submit_runs_a_job_whose_package_travels_along(
     job = ROOT / "jobs" / "mqlog_jobs" / "spark" / "backlog.py"
     command = [SUBMIT, "--master", "local[1]", "--py-files", package, job]
     done = subprocess.run(
-        [*command, "--from", root, "--to", f"prometheus:{tmp_path}/out.prom"],
+        [*command, "--from", root, "--to", f"json:{tmp_path}/out"],
         env={
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
@@ -182,10 +182,13 @@ def test_spark_submit_runs_a_job_whose_package_travels_along(
     )
 
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert (
-        'rocketmq_group_diff{group="CG_G",topic="GTopic"} 86'
-        in (tmp_path / "out.prom").read_text().splitlines()
-    )
+    rows = [
+        json.loads(line)
+        for part in (tmp_path / "out").glob("part-*")
+        for line in part.read_text(encoding="utf-8").splitlines()
+    ]
+    diffs = [row["diff"] for row in rows if (row["group"], row["topic"]) == ("CG_G", "GTopic")]
+    assert sum(diffs) == 86
     assert "consumerOffset.json.bak was read instead, and may be older" in done.stderr
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from jobs.command import Run
 from mqlog_jobs.output import whole_file
 from mqlog_jobs.output.prometheus import text
 from mqlog_jobs.output.whole_file import replace_file
+from support import goldens
 
 ROW: dict[str, object] = {
     "brokerName": "broker-a",
@@ -80,13 +82,15 @@ def test_the_file_is_replaced_at_once_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "backlog.prom"
+    before = os.umask(0o027)
     replace_file(str(target), "old\n")
+    os.umask(before)
     inode = target.stat().st_ino
     replace_file(str(target), "new\n")
 
     assert target.read_text() == "new\n"
     assert target.stat().st_ino != inode
-    assert target.stat().st_mode & 0o777 == 0o644
+    assert target.stat().st_mode & 0o777 == 0o640
 
     def full(fd: int, mode: int) -> None:
         raise OSError(28, "No space left on device")
@@ -104,3 +108,20 @@ def test_system_groups_have_no_samples_unless_asked_for() -> None:
     assert "CID_RMQ_SYS_TRANS" not in text(rows)
     assert text(rows).count('group="CG"') == text(rows, system_groups=True).count('group="CG"')
     assert 'group="CID_RMQ_SYS_TRANS"' in text(rows, system_groups=True)
+
+
+def test_prometheus_gets_what_the_broker_said(
+    run: Run, golden: tuple[str, Path], tmp_path: Path
+) -> None:
+    version, root = golden
+    theirs: dict[tuple[str, str], int] = {}
+    for (group, topic, _), line in goldens.progress(version).items():
+        theirs[group, topic] = theirs.get((group, topic), 0) + line.diff
+    file = tmp_path / "backlog.prom"
+
+    done = run("backlog", root, "--quiet", "--prometheus", file)
+    assert done == (0, "", "")
+    told = set(file.read_text().splitlines())
+    for (group, topic), diff in theirs.items():
+        name = "retrydiff" if topic.startswith("%RETRY%") else "diff"
+        assert f'rocketmq_group_{name}{{group="{group}",topic="{topic}"}} {diff}' in told

@@ -25,6 +25,10 @@ def root(store: MakeStore) -> Path:
     return store(messages, Layout(commit_log_bytes=1 << 20, group_offsets=offsets)).root
 
 
+def names(gauges: Path) -> list[str]:
+    return [line.split()[2] for line in gauges.read_text().splitlines() if "# TYPE" in line]
+
+
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     monkeypatch.setattr("sys.argv", ["mqlog", *words])
     with pytest.raises(SystemExit) as ended:
@@ -48,6 +52,11 @@ def test_samples_are_recorded_and_forecasts_are_made_of_them(
         ("g", 0, 6), ("g", 1, 0), ("h", 0, 0), ("h", 1, 0)
     }  # fmt: skip
     assert 'eta_zero_timestamp_seconds{broker="broker-1",topic="T",group="h"}' in gauges.read_text()
+    # It fills the dashboard alone: the gauges of the backlog stand before those times.
+    of_backlog = tmp_path / "backlog.prom"
+    run(monkeypatch, capsys, "backlog", str(root), "--quiet", "--prometheus", str(of_backlog))
+    assert set(names(of_backlog)) < set(names(gauges))
+    assert len(names(gauges)) == len(set(names(gauges)))
     told = run(monkeypatch, capsys, "forecast", str(root), "--samples", file, "--json")
     assert [json.loads(line)["looks"] for line in told.splitlines()] == [4] * 4
     # A place, as Python and as Spark have it, has the same rows.

@@ -1,4 +1,4 @@
-"""export, tail, check, and the backlog for Prometheus, in a real session."""
+"""export, tail and check, in a real session."""
 
 import io
 import shutil
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqlog_jobs.output import line_format
-from mqlog_jobs.spark import backlog, check, export, tail
+from mqlog_jobs.spark import check, export, tail
 from support import goldens
 from support.growing import grow
 from support.oracle import Message
@@ -157,17 +157,3 @@ def test_a_check_of_several_stores_says_which_is_broken(
         for line in capsys.readouterr().out.splitlines()
         if "error" in line
     ] == ["two"]
-
-
-def test_prometheus_gets_what_the_broker_said(golden: tuple[str, Path], tmp_path: Path) -> None:
-    version, root = golden
-    theirs: dict[tuple[str, str], int] = {}
-    for (group, topic, _), line in goldens.progress(version).items():
-        theirs[group, topic] = theirs.get((group, topic), 0) + line.diff
-    file = tmp_path / "backlog.prom"
-
-    assert backlog.main(["--from", str(root), "--to", f"prometheus:{file}"]) == 0
-    told = set(file.read_text().splitlines())
-    for (group, topic), diff in theirs.items():
-        name = "retrydiff" if topic.startswith("%RETRY%") else "diff"
-        assert f'rocketmq_group_{name}{{group="{group}",topic="{topic}"}} {diff}' in told

@@ -299,6 +299,9 @@ def test_each_group_may_have_a_subscription_of_its_own(run: Run, golden_497: Pat
         (("--subscription", "nobody=a"), "[MQLOG_UNKNOWN_GROUP]"),
         (("--subscription", "CG_H=a", "--subscription", "CG_H=b"), "has one already"),
         (("--fail-above", "1", "--watch"), "is for one measurement"),
+        (("--quiet",), "--quiet='true': belongs to --fail-above or --prometheus"),
+        (("--quiet", "--fail-above", "1", "--json"), "not together with --json or --csv"),
+        (("--by-tag", "--prometheus", "x"), "--prometheus='x': has no label for a tag"),
     ],
 )
 def test_a_mistake_of_a_backlog_is_one_line(
@@ -330,6 +333,14 @@ def test_a_backlog_above_the_limit_has_an_exit_code_of_its_own(
     assert [line.split()[1].rstrip(":") for line in done.err.splitlines()] == named
     assert all(json.loads(line) for line in done.out.splitlines())
     assert done.out
+
+
+def test_a_quiet_backlog_prints_what_is_above_and_no_row(run: Run, golden_497: Path) -> None:
+    late = run("backlog", golden_497, "--fail-above", "259", "--quiet")
+
+    assert run("backlog", golden_497, "--fail-above", "260", "-q") == (0, "", "")
+    assert (late.code, late.out, late.err.count("\n")) == (3, "", 1)
+    assert late.err.startswith("mqlog: LP_H: 260 messages waiting")
 
 
 def test_find_leaves_out_what_was_stored_before(run: Run, golden_550: Path) -> None:

@@ -60,7 +60,7 @@ def test_tables_of_two_brokers(spark: SparkSession, fake: FakeCluster) -> None:
     assert sorted(held.collect()) == [("broker-a", 30), ("broker-b", 10)]
 
 
-def test_the_job_for_prometheus_takes_the_address_of_a_cluster(
+def test_the_job_of_the_backlog_takes_the_address_of_a_cluster(
     spark: SparkSession, fake: FakeCluster, tmp_path: Path
 ) -> None:
     fake.fill("T", 30)
@@ -68,12 +68,10 @@ def test_the_job_for_prometheus_takes_the_address_of_a_cluster(
     keys = tmp_path / "keys"
     keys.write_text("accessKey: reader\nsecretKey: hush-hush\n")
     fake.requests.clear()
-    target, place = tmp_path / "out.prom", f"rocketmq://{fake.address}"
+    target, place = tmp_path / "out", f"rocketmq://{fake.address}"
     option = f"credentialsFile={keys}"
-    assert (
-        backlog_job.main(["--from", place, "--to", f"prometheus:{target}", "--option", option]) == 0
-    )
-    assert 'rocketmq_group_diff{group="g",topic="T"} 10' in target.read_text()
+    assert backlog_job.main(["--from", place, "--to", f"json:{target}", "--option", option]) == 0
+    assert [row["diff"] for row in spark.read.json(str(target)).collect()] == [10]
     assert {request["extFields"].get("AccessKey") for request in fake.requests} == {"reader"}
 
 

@@ -17,6 +17,7 @@ from mqlog_jobs.command.parameters import (
     Groups,
     OnCorrupt,
     OneTopic,
+    PrometheusFile,
     QueueArgument,
     Since,
     StoresOfTopics,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     "mqlog backlog /data/store --summary --by-tag",
     "mqlog backlog '/data/brokers/*/store' --summary --sort lag --fail-above 10000",
     "mqlog backlog rocketmq://ns1:9876 --watch --interval 5",
+    "mqlog backlog rocketmq://ns1:9876 --quiet --prometheus /var/lib/node_exporter/backlog.prom",
 )
 def backlog(
     named: "Named",
@@ -68,6 +70,13 @@ def backlog(
             help="Exit code 3 if a group has more than N messages waiting that match.",
         ),
     ] = None,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "-q", "--quiet", help="Print no rows: with --fail-above what is above, else nothing."
+        ),
+    ] = False,
+    gauges: PrometheusFile = None,
     repeat: Annotated[
         bool, typer.Option("--watch", help="Repeat the measurement until interrupted.")
     ] = False,
@@ -85,7 +94,7 @@ def backlog(
 
     expressions = [*(subscription or ()), *([] if sql is None else [Sql92(sql)])]
     query = show_backlog.BacklogQuery.of(groups, topic, expressions, system=system, by_tag=by_tag)
-    report = show_backlog.BacklogReport(form, sort, summary, above)
+    report = show_backlog.BacklogReport(form, sort, summary, above, quiet, gauges)
     watching = show_backlog.Watching.of(interval, number, repeat=repeat)
     show_backlog.backlog(named, query, report, watching)
 

@@ -272,7 +272,11 @@ def demo(
         typer.Argument(metavar="DIR", help="Keep the store here; must be new or empty."),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the output about this store as SVG.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Save the output about this store as SVG; - is standard output.",
+        ),
     ] = None,
 ) -> None:
     """Write a store with Spark, read it back, and show its topics, messages and backlog."""

@@ -22,7 +22,7 @@ from mqlog_jobs.command.parameters import (
     TraceTopic,
 )
 from mqlog_jobs.top.orders import TOP_ORDERS
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import InvalidOptionError
 
 
 def _known_order(value: str) -> str:
@@ -41,8 +41,15 @@ def report(
     stores: Stores,
     *,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
-    ] = Path("report.html"),
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The page to write; an existing file is replaced, - is standard output. Default: "
+            "report.html, if there is none yet.",
+        ),
+    ] = None,
     group: Annotated[
         str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
     ] = None,
@@ -69,34 +76,11 @@ def report(
 
     Its time is bounded: where a store is large it looks at a sample, and the page says so.
     """
-    from mqlog_jobs.output.amounts import several, size
-    from mqlog_jobs.output.progress import Bar
-    from mqlog_jobs.output.render import terminal
-    from mqlog_jobs.output.whole_file import check_file
     from mqlog_jobs.places import Named
-    from mqlog_jobs.report.gather import ReportRequest
-    from mqlog_jobs.report.lag_history import HistoryQuery
-    from mqlog_jobs.report.write import write_report
-    from mqstore.request.places import LIVE, OBJECTS
+    from mqlog_jobs.report.write import ReportArguments, report_to_file
 
-    name = output.name.partition("=")[0]
-    if "=" in output.name and name in {one.name for one in (*LIVE.values(), *OBJECTS.values())}:
-        expected = "is the file of the page here: an option of a cluster is --option NAME=VALUE"
-        raise InvalidOptionError("-o", f"{name}=…", expected)
-    check_file(output)
-    named = Named.of(stores, commit_log, options)
-    told = None if samples is None else HistoryQuery(str(samples.absolute()), group, system)
-    history = None if told is None else told.read(named)
-    request = ReportRequest(group, system, verify, history, trace_topic)
-    with named.opened(damaged=True) as found, Bar("Checking") as bar:
-        written = write_report(found, request, output, bar)
-    waiting = (
-        f"{several(written.waiting, 'message')} waiting for {several(written.groups, 'group')}"
-    )
-    line = f"{shown(output)}: {size(written.bytes)}; {waiting}"
-    if written.errors:
-        line += f"; verify found {several(written.errors, 'error')}"
-    terminal().print(line, markup=False, soft_wrap=True)
+    given = ReportArguments(group, system, verify, samples, trace_topic)
+    report_to_file(Named.of(stores, commit_log, options), given, output)
 
 
 @command(

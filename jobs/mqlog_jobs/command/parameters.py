@@ -241,4 +241,12 @@ TableName: TypeAlias = Annotated[
         callback=_table,
     ),
 ]
+PrometheusFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--prometheus",
+        metavar="FILE",
+        help="Write gauges, for node_exporter's textfile collector; - is standard output.",
+    ),
+]
 Number: TypeAlias = Annotated[int, typer.Option("-n", min=0, help="Show at most so many; 0: all.")]

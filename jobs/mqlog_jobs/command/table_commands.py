@@ -8,7 +8,6 @@ tables, and the options that each takes, are those of mqstore.tables.catalog.
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,7 +100,8 @@ def sql(
     since: Since = None,
     until: Until = None,
     parquet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the rows to a Parquet file.")
+        str | None,
+        typer.Option(metavar="FILE", help="Write the rows as Parquet; - is standard output."),
     ] = None,
     memory: Annotated[
         str | None,

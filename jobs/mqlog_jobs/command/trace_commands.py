@@ -3,7 +3,6 @@
 # ruff: noqa: PLC0415, PLR0913
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -12,6 +11,7 @@ from mqlog_jobs.command.app import VIEWS
 from mqlog_jobs.command.parameters import (
     Groups,
     OnCorrupt,
+    PrometheusFile,
     Since,
     Subscriptions,
     SystemGroups,
@@ -89,14 +89,6 @@ BrokerConf: TypeAlias = Annotated[
         "--broker-conf",
         metavar="FILE",
         help="The broker's broker.conf: when it deletes files. A cluster says it.",
-    ),
-]
-PrometheusFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--prometheus",
-        metavar="FILE",
-        help="Write the times as gauges, for node_exporter's textfile collector.",
     ),
 ]
 

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from mqlog_jobs.machine.codes import FAILED, READER_GONE
+from mqlog_jobs.machine.named_stream import NamedStream
 from mqstore.errors import StoreError, printable, shown
 
 STANDARD_OUTPUT: Final = "standard output"
@@ -115,20 +116,9 @@ def _failed(problem: str) -> int:
     return FAILED
 
 
-class _Named(io.FileIO):
-    """Standard output, named in its errors: a full disk there is not one of the store."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            error.filename = STANDARD_OUTPUT
-            raise
-
-
 def _named(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(
-        io.BufferedWriter(_Named(stream.fileno(), "w", closefd=False)),
+        io.BufferedWriter(NamedStream(stream.fileno(), STANDARD_OUTPUT, closefd=False)),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.isatty(),

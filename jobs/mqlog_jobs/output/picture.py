@@ -2,11 +2,12 @@
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
+
+from mqlog_jobs.output.whole_file import replace_file
 
 _CELLS: Final = 96
 _THEME: Final = TerminalTheme(
@@ -46,7 +47,7 @@ _SVG: Final = """\
 """
 
 
-def save(path: Path, title: str, draw: Callable[[Console], None]) -> None:
+def save(path: str, title: str, draw: Callable[[Console], None]) -> None:
     """Write what ``draw`` prints to ``path``. The same output gives the same picture."""
     console = Console(
         file=io.StringIO(),
@@ -57,4 +58,5 @@ def save(path: Path, title: str, draw: Callable[[Console], None]) -> None:
         highlight=False,
     )
     draw(console)
-    console.save_svg(str(path), title=title, theme=_THEME, code_format=_SVG, unique_id="mqlog")
+    picture = console.export_svg(title=title, theme=_THEME, code_format=_SVG, unique_id="mqlog")
+    replace_file(path, picture)

@@ -11,9 +11,7 @@ from mqlog_jobs.spark.arguments import CONSOLE, TABLE, RowsPlace
 from mqlog_jobs.spark.spark_paths import check_writable
 
 
-def add_arguments(
-    parser: argparse.ArgumentParser, accepted: Callable[[str], RowsPlace] = arguments.target
-) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--from`` for stores, ``--to`` for the report, and ``--mode``."""
     parser.add_argument(
         "--from",
@@ -24,14 +22,13 @@ def add_arguments(
         help="a broker's store directory, a glob of several, or the address of a cluster; may be "
         "repeated",
     )
-    more = ", prometheus:FILE" if accepted is not arguments.target else ""
     parser.add_argument(
         "--to",
         dest="place",
-        type=accepted,
+        type=arguments.target,
         default=RowsPlace(CONSOLE, ""),
         metavar="PLACE",
-        help=f"console (the default), parquet:PATH, csv:PATH, json:PATH{more} or table:NAME",
+        help="console (the default), parquet:PATH, csv:PATH, json:PATH or table:NAME",
     )
     parser.add_argument(
         "--mode",

@@ -7,6 +7,7 @@ and topics, messages with a tag filter and backlog are shown.
 import json
 import platform
 import re
+import sys
 import tarfile
 import tempfile
 from contextlib import ExitStack
@@ -30,7 +31,7 @@ from mqlog_jobs.machine.session import LOOPBACK, QUIET, job_session, stderr_to
 from mqlog_jobs.output import amounts, render, views
 from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.output.picture import save as save_picture
-from mqlog_jobs.output.whole_file import check_directory, check_file
+from mqlog_jobs.output.whole_file import check_directory, check_file, is_standard_output
 from mqlog_jobs.work import demo_data
 from mqlog_jobs.work.demo_data import ORDERS, PARCELS, PAYMENTS
 from mqstore import __version__
@@ -94,14 +95,15 @@ _BROKER: Final = Tour("GTopic", "GA || GB", {"CG_G": {"GTopic": "GA || GB"}, "LP
 
 
 def run(
-    directory: Path | None = None, picture: Path | None = None, console: Console | None = None
+    directory: Path | None = None, picture: str | None = None, console: Console | None = None
 ) -> None:
     """Show the demo; the store stays in ``directory`` (missing or empty), if one is given.
 
     ``picture`` is a file for the main parts of it, as SVG. Raises InvalidOptionError for a
     directory that is not empty, JavaNotFoundError, OSError for what cannot be written.
     """
-    console = console or render.terminal()
+    on_errors = sys.stderr if is_standard_output(picture) else None
+    console = console or render.terminal(on_errors)
     _check_outputs(directory, picture)
     notice = java.prepare()
     if notice:
@@ -120,7 +122,7 @@ def run(
     _close(console, root if directory else None)
 
 
-def _check_outputs(directory: Path | None, picture: Path | None) -> None:
+def _check_outputs(directory: Path | None, picture: str | None) -> None:
     if directory is not None:
         check_directory(directory)
         if directory.exists() and any(directory.iterdir()):

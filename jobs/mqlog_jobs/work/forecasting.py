@@ -2,14 +2,14 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from mqlog_jobs.output import prometheus, render
 from mqlog_jobs.output.forecast_view import forecasts
 from mqlog_jobs.output.form import Form, rows_of
-from mqlog_jobs.output.whole_file import check_file, replace_file
+from mqlog_jobs.output.gauge_file import check_gauges
+from mqlog_jobs.output.whole_file import is_standard_output, replace_file
 from mqlog_jobs.places import Named
 from mqlog_jobs.work.show_table import TableQuery, read_table
 
@@ -39,12 +39,11 @@ class ForecastQuery:
         return read_table(named, TableQuery("forecast", options, system=self.system))
 
 
-def show_forecast(named: Named, form: Form, query: ForecastQuery, gauges: Path | None) -> None:
+def show_forecast(named: Named, form: Form, query: ForecastQuery, gauges: str | None) -> None:
     """Print the forecast; with ``gauges`` write them to that file too. Raises as ``show_table``."""
-    if gauges is not None:
-        check_file(gauges)
+    check_gauges(gauges, form)
     rows = query.rows(named)
     if gauges is not None:
         replace_file(gauges, prometheus.times_text(rows_of(rows)))
-    if not form.written(rows):
+    if not is_standard_output(gauges) and not form.written(rows):
         forecasts(render.terminal(), rows_of(rows), rows.num_rows)

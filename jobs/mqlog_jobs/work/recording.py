@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -15,10 +14,11 @@ from mqlog_jobs.machine.interrupts import rounds
 from mqlog_jobs.output import prometheus, render
 from mqlog_jobs.output.amounts import moment_of, several
 from mqlog_jobs.output.form import Form, rows_of
-from mqlog_jobs.output.whole_file import check_file, replace_file
+from mqlog_jobs.output.gauge_file import check_gauges
+from mqlog_jobs.output.whole_file import is_standard_output, replace_file
 from mqlog_jobs.places import Named
 from mqlog_jobs.work.forecasting import ForecastQuery
-from mqlog_jobs.work.show_backlog import BacklogQuery
+from mqlog_jobs.work.show_backlog import BacklogQuery, backlog_gauges
 from mqstore.backlog import BacklogItem
 from mqstore.errors import StoreError, printable
 from mqstore.options import grammar
@@ -36,26 +36,25 @@ class RecordingPlan:
     every_ms: int
     count: int
     most_bytes: int
-    gauges: Path | None
+    gauges: str | None
 
     @classmethod
     def of(
-        cls, file: str, every: str, count: int, max_size: str, gauges: Path | None
+        cls, file: str, every: str, count: int, max_size: str, gauges: str | None
     ) -> "RecordingPlan":
-        """Return the plan of a command's arguments; raises InvalidOptionError, OSError."""
-        if gauges is not None:
-            check_file(gauges)
+        """Return the plan of a command's arguments; raises InvalidOptionError."""
         every_ms = grammar.milliseconds("--every", every)
         size = grammar.size("--max-size", max_size)
         return cls(file, every_ms, count, size, gauges)
 
 
 def record_samples(named: Named, form: Form, query: ForecastQuery, plan: RecordingPlan) -> None:
-    """Take samples, and print a line for each; with ``gauges`` write the forecast after each.
+    """Take samples, and print a line for each; after each write backlog and forecast as gauges.
 
     A place that cannot be read is an error at the first sample, later a warning: the next sample
     may have it again. Raises as ``Recording`` and what reading offsets raises.
     """
+    check_gauges(plan.gauges, form)
     asked = BacklogQuery.of(query.groups, query.topic, None, system=query.system)
     with closing(Recording(plan.file, plan.most_bytes)) as recording:
         for number, waits in enumerate(rounds(plan.every_ms, plan.count, _SAMPLE_NOTE)):
@@ -63,15 +62,16 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
                 rows, as_of_ms = sample(named, asked, recording.last_ms)
                 recording.add(rows, as_of_ms)
                 if plan.gauges is not None:
-                    found = query.rows(named)
-                    replace_file(plan.gauges, prometheus.times_text(rows_of(found)))
+                    forecast = prometheus.times_text(rows_of(query.rows(named)))
+                    replace_file(plan.gauges, backlog_gauges(named, asked) + forecast)
             except (StoreError, OSError) as error:
                 if not number:
                     raise
                 sys.stderr.write(f"mqlog: {printable(str(error))}\n")
                 sys.stderr.flush()
             else:
-                _print(form, rows, as_of_ms)
+                if not is_standard_output(plan.gauges):
+                    _print(form, rows, as_of_ms)
             waits()
 
 

@@ -11,11 +11,13 @@ import typer
 from rich.console import Console
 
 from mqlog_jobs.machine.codes import ABOVE
-from mqlog_jobs.output import amounts, render, table_views, views
+from mqlog_jobs.output import amounts, prometheus, render, table_views, views
 from mqlog_jobs.output.form import Form, rows_of, with_estimates
+from mqlog_jobs.output.gauge_file import check_gauges
 from mqlog_jobs.output.group_lines import by_lag, group_lines
 from mqlog_jobs.output.render import Row
 from mqlog_jobs.output.watch import watch
+from mqlog_jobs.output.whole_file import is_standard_output, replace_file
 from mqlog_jobs.places import Named
 from mqstore.backlog import (
     BacklogItem,
@@ -30,6 +32,7 @@ from mqstore.read.message_query import check_known, snapshots_of
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import Snapshot
 from mqstore.read.sql.filter import parse_sql
+from mqstore.read.system_topics import system_topics
 from mqstore.tables.asides import Aside, asides, pending_halves
 from mqstore.tables.catalog import CATALOG
 
@@ -92,6 +95,12 @@ class BacklogQuery:
         order = sorted(items, key=lambda i: (i.group, i.broker_name, i.topic, i.queue_id))
         return order, beside
 
+    def gauges(self, measured: pa.Table, snapshots: Iterable[Snapshot]) -> str:
+        """Return rows that were measured as Prometheus text."""
+        own_topics = frozenset().union(*map(system_topics, snapshots))
+        every_group = self.system or self.request.groups is not None
+        return prometheus.text(rows_of(measured), own_topics, system_groups=every_group)
+
 
 @dataclass(frozen=True, slots=True)
 class Watching:
@@ -119,21 +128,31 @@ class BacklogReport:
     """How a backlog is shown: its order, a line a group, an alarm above so many messages.
 
     ``summary``: a line for each group, or for each tag of a group if the rows are of tags.
+    ``quiet``: rows are not printed. ``gauges`` is a file for Prometheus.
     """
 
     form: Form = field(default_factory=Form)
     sort: str = _BY_NAME
     summary: bool = False
     above: int | None = None
+    quiet: bool = False
+    gauges: str | None = None
 
     def __post_init__(self) -> None:
         if self.sort not in _SORTS:
             raise InvalidOptionError("--sort", self.sort, f"must be {' or '.join(_SORTS)}")
+        if self.quiet and (self.form.as_json or self.form.as_csv):
+            raise InvalidOptionError("--quiet", "true", "not together with --json or --csv")
+        if self.quiet and self.above is None and self.gauges is None:
+            raise InvalidOptionError("--quiet", "true", "belongs to --fail-above or --prometheus")
+        check_gauges(self.gauges, self.form)
 
-    def check(self, watching: Watching | None) -> None:
+    def check(self, watching: Watching | None, *, by_tag: bool) -> None:
         """Raise InvalidOptionError for what contradicts the repetition."""
         if watching is not None and self.form.as_csv:
             raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
+        if by_tag and self.gauges is not None:
+            raise InvalidOptionError("--prometheus", self.gauges, "has no label for a tag")
         if watching is not None and self.above is not None:
             raise InvalidOptionError("--fail-above", self.above, "is for one measurement")
 
@@ -149,6 +168,8 @@ class BacklogReport:
 
         ``beside`` has what waits beside the backlog of each group.
         """
+        if self.quiet or is_standard_output(self.gauges):
+            return
         rows: Sequence[Row] = rows_of(measured)
         names = measured.schema.names
         if self.summary:
@@ -215,13 +236,17 @@ def backlog(
     named: Named, query: BacklogQuery, report: BacklogReport, watching: Watching | None
 ) -> None:
     """Print the backlog of the groups."""
-    report.check(watching)
+    report.check(watching, by_tag=query.request.by_tag)
 
     def look(console: Console | None) -> pa.Table:
         with named.opened(query.topic, groups=query.request.named) as stores:
-            items, beside = query.look(stores, reads_halves=watching is None)
+            snapshots = query.snapshots(stores)
+            halves = watching is None and not report.quiet
+            items, beside = query.look(stores, reads_halves=halves, snapshots=snapshots)
             now_ms = time.time_ns() // 1_000_000
         measured = pa.Table.from_batches([measure(items, query.request, now_ms)])
+        if report.gauges is not None:
+            replace_file(report.gauges, query.gauges(measured, snapshots))
         if named.is_live and not query.request.by_tag:
             measured = with_estimates(measured, CATALOG["backlog"].estimated)
         report.show(console, measured, beside, by_tag=query.request.by_tag)
@@ -233,6 +258,15 @@ def backlog(
     # A stream of JSON objects is for a program, also on a terminal.
     console = None if report.form.as_json else render.terminal()
     watch(console, look, interval_s=watching.interval_s, rounds=watching.rounds)
+
+
+def backlog_gauges(named: Named, query: BacklogQuery) -> str:
+    """Measure the backlog now, and return it as Prometheus text. Raises as ``backlog``."""
+    with named.opened(query.topic, groups=query.request.named) as stores:
+        snapshots = query.snapshots(stores)
+        items, _ = query.look(stores, reads_halves=False, snapshots=snapshots)
+        measured = measure(items, query.request, time.time_ns() // 1_000_000)
+    return query.gauges(pa.Table.from_batches([measured]), snapshots)
 
 
 def _named(groups: str | None, expression: str) -> list[str]:

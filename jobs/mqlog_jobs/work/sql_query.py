@@ -69,7 +69,7 @@ class SqlQuery:
 
     text: str
     options: Mapping[str, str | None]
-    parquet: Path | None = None
+    parquet: str | None = None
     memory: str | None = None
 
 
@@ -83,6 +83,8 @@ def run_query(named: Named, form: Form, query: SqlQuery) -> None:
         if form.as_json or form.as_csv:
             raise InvalidOptionError("--parquet", query.parquet, "choose one of the formats")
         whole_file.check_file(query.parquet)
+        if whole_file.is_terminal(query.parquet):
+            raise InvalidOptionError("--parquet", query.parquet, "is a terminal; name a file")
     duckdb = needed("duckdb", "mqlog sql")
     settings = dict(_CONFINED)
     if query.memory is not None:
@@ -228,7 +230,7 @@ def _named(error: Exception) -> InvalidQueryError:
 
 
 def _write(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], form: Form, parquet: Path | None
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], form: Form, parquet: str | None
 ) -> None:
     names = _names(schema)
     if parquet is not None:
@@ -305,12 +307,12 @@ def _inner(value: object) -> object:
     return instant(plain) if isinstance(plain, datetime) else plain
 
 
-def _to_parquet(schema: pa.Schema, batches: Iterator[pa.RecordBatch], path: Path) -> None:
+def _to_parquet(schema: pa.Schema, batches: Iterator[pa.RecordBatch], path: str) -> None:
     from pyarrow import parquet  # noqa: PLC0415 - only this form needs it
 
     with (
-        whole_file.replacing(path) as temporary,
-        parquet.ParquetWriter(temporary, schema) as writer,
+        whole_file.writing(path) as file,
+        parquet.ParquetWriter(file, schema) as writer,
     ):
         for batch in batches:
             writer.write_batch(batch)

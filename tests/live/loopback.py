@@ -405,10 +405,16 @@ class FakeCluster:
         return json_answer(opaque, 0 if found else 22, b"".join(found))
 
     def _by_place(self, opaque: int, fields: dict[str, str]) -> bytes:
-        """As a broker does: it takes the four bytes at a place for a size."""
+        """As a broker of 5.5.1 does: a topic that is named must be the message's own."""
         held = (m for queue in self.queues.values() for m in queue.messages if m)
-        found = [oracle.encode(m) for m in held if m.physical_offset == int(fields["offset"])]
-        return json_answer(opaque, 0 if found else 1, found[0] if found else b"")
+        found = [m for m in held if m.physical_offset == int(fields["offset"])]
+        if not found:
+            return json_answer(opaque, 1)
+        own = found[0].properties_map.get("REAL_TOPIC", found[0].topic)
+        if fields.get("topic") not in (None, "", own):
+            remark = "The topic does not match the message"
+            return json_answer(opaque, 16, remark=remark)
+        return json_answer(opaque, 0, oracle.encode(found[0]))
 
     def _settings(self, opaque: int) -> bytes:
         lines = (f"{name}={value}\n" for name, value in self.settings.items())

@@ -21,8 +21,13 @@ from mqstore.live.origin.groups import (
 )
 from mqstore.live.origin.lookup import by_id, by_key
 from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.origin.units import BrokerUnits
 from mqstore.live.remoting.cluster import Cluster
-from mqstore.live.remoting.errors import BrokenAnswerError, RequestRefusedError
+from mqstore.live.remoting.errors import (
+    AccessDeniedError,
+    BrokenAnswerError,
+    RequestRefusedError,
+)
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import (
     broker_infos,
@@ -330,6 +335,37 @@ def test_an_id_is_asked_by_its_place_in_the_log(fake: FakeCluster, connect: Conn
     routes = [cluster.known_route("T")]
     ids = [messages[2].offset_msg_id.lower(), messages[0].offset_msg_id[:-1] + "1", "F" * 32, "x"]
     assert by_id(cluster, routes, ids) == [LiveSlice("broker-a", "T", 0, 2, 3)]
+
+
+def test_an_id_is_asked_without_a_topic_and_with_those_that_a_user_has_rights_on(
+    fake: FakeCluster, connect: Connect
+) -> None:
+    """A broker of 5.5.1 refuses a topic that is not the record's; one with ACL may refuse none."""
+    filled = [fake.fill("T", 2), fake.fill("U", 2, low=10)]
+    messages = [m for queue in filled for m in queue.messages if m is not None]
+    ids = [message.offset_msg_id for message in messages]
+    cluster = connect()
+    routes = [cluster.known_route(topic) for topic in "TU"]
+    queues = ("T", 0), ("T", 1), ("U", 10), ("U", 11)
+    every = [LiveSlice("broker-a", topic, 0, at, at + 1) for topic, at in queues]
+    assert by_id(cluster, routes, ids) == every
+    asked: list[str] = []
+
+    def guarded(request: dict[str, Any]) -> bytes | None:
+        topic = request["extFields"].get("topic", "")
+        asked.append(topic)
+        if request["code"] != 33 or topic == "T":
+            return None
+        remark = "User:u has no permission to access Topic:U from 127.0.0.1, no matched policies."
+        return json_answer(request["opaque"], 1, remark=remark)
+
+    fake.fault = guarded
+    with pytest.raises(AccessDeniedError, match="Topic:U"):
+        by_id(cluster, routes, ids)
+    assert by_id(cluster, routes[:1], ids[:2]) == every[:2]
+    units = BrokerUnits("broker-a", cluster)
+    assert list(units.locate({1_000: "T", 11_000: "U"})) == [1_000]
+    assert {"", "T", "U"} <= set(asked)
 
 
 def test_a_refused_look_up_is_no_empty_answer(fake: FakeCluster, connect: Connect) -> None:

@@ -151,6 +151,39 @@ def test_only_the_timers_of_three_days_before_the_delivered_ones_are_read(
     assert queue(state).queue_offsets.tolist() == [3, 5]
 
 
+def test_pops_that_are_older_than_what_their_queue_holds_are_of_a_topic_that_is_gone(
+    look_at: Look,
+) -> None:
+    """U was popped, in part acknowledged, deleted and made again; V has not been made again."""
+    old = [checkpoint(0, 20, at=NOW - 9_000, topic=topic) for topic in "UV"]
+    over = checkpoint(2, 9, at=NOW - 900_000, topic="U")
+    acks = [ack(place, 0, pop=NOW - 9_000, at=NOW - 8_000, t="U") for place in range(10)]
+    news = [message("U", NOW - 7_000, f"new{number}") for number in range(12)]
+    before = [*old, *acks, *news, delivered(over, NOW - 500)]
+    state = look_at(before)
+    assert queue(state, topic="U").standing(0, 12, NOW).ready == 12
+    assert queue(state, topic="V").standing(0, 0, NOW).unacknowledged == 0
+    fresh = [checkpoint(0, 3, at=NOW - 5_000, topic="U"), ack(1, 0, pop=NOW - 5_000, t="U")]
+    standing = queue(look_at([*before, *fresh]), topic="U").standing(0, 12, NOW)
+    assert (standing.ready, standing.inflight, standing.open.tolist()) == (9, 2, [0, 2])
+
+
+def test_a_clock_that_went_back_after_the_send_makes_no_pop_older(look_at: Look) -> None:
+    """The log tells what was written first."""
+    sent = [message("U", NOW, f"id{number}") for number in range(4)]
+    back = checkpoint(0, 3, at=NOW - 50_000, topic="U")
+    assert queue(look_at([*sent, back]), topic="U").queue_offsets.tolist() == [0, 1, 2]
+
+
+def test_a_batch_in_order_of_a_topic_that_is_gone_is_not_open(look_at: Look) -> None:
+    batch = {"o": [0, 1], "cm": 0, "i": 60_000, "popTime": NOW - 9_000}
+    orders = {"table": {"U@G": {"0": batch}, "T@G": {"0": batch}}}
+    news = [message("U", NOW - 7_000, f"new{number}") for number in range(5)]
+    state = look_at(news, config={"consumerOrderInfo.json": orders})
+    assert queue(state, topic="U").standing(0, 5, NOW).ready == 5
+    assert queue(state).standing(0, 10, NOW).inflight == 2
+
+
 def test_a_message_with_a_copy_in_the_retry_topic_was_revived(look_at: Look) -> None:
     """The offsets are older than the log: as kill -9 leaves them."""
     over = checkpoint(0, 4, at=NOW - 100_000, invisible=50_000)

@@ -312,3 +312,20 @@ def test_what_no_checkpoint_names_is_ready_though_later_messages_were_popped(sta
         assert (standing.ready, standing.inflight, standing.due) == (5, 1, 0)
         assert standing.open.tolist() == [4, 5, 6, 7]
         assert found.visible_ms.tolist() == [-1, -1, -1, 4_000]
+
+
+def test_an_offset_that_was_set_back_makes_all_behind_it_ready() -> None:
+    """Of a cluster, whose broker pops from it on; what is open before it stays so."""
+    log = CheckpointLog(BROKER)
+    for start in (0, 10):
+        key = PopKey(TOPIC, GROUP, 0, start, 1_000 + start, BROKER)
+        log.add(Checkpoint(key, 60_000, tuple(range(start, start + 10))))
+        log.add_acks(Acks(key, tuple(range(start + 4, start + 10))))
+    offsets = {(TOPIC, GROUP): {0: 2}}
+    opened, name = log.open_offsets(), (TOPIC, GROUP, 0)
+    state = PopState(PopSources(opened, committed=offsets, set_back={name}, is_live=True))
+    queue = state.queue(*name)
+    assert queue is not None
+    standing = queue.standing(0, 30, 2_000)
+    assert (standing.ready, standing.inflight, standing.open.tolist()) == (28, 2, [0, 1])
+    assert queue.first == 0

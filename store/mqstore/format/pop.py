@@ -97,8 +97,8 @@ class KvEntry(NamedTuple):
 class KvPops:
     """What the KV service of one broker keeps.
 
-    ``entries`` are read once, in any order; ``pairs`` are the (topic, group) that it has ever
-    named, as far as it still shows, also those with nothing open.
+    ``entries`` are in any order, and read several times; ``pairs`` are the (topic, group) that it
+    has ever named, as far as it still shows, also those with nothing open.
     """
 
     entries: Iterable[KvEntry] = ()

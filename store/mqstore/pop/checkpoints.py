@@ -1,6 +1,6 @@
 """Checkpoints and acknowledgements of one broker in columns, and what they leave open.
 
-A message of a checkpoint takes 48 bytes, an acknowledgement 16, a finished checkpoint 8; names of
+A message of a checkpoint takes 56 bytes, an acknowledgement 16, a finished checkpoint 8; names of
 queues, topics and groups are kept once.
 """
 
@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import InvalidOptionError
-from mqstore.format.arrays import Int64s, Mask, TopicGroup
+from mqstore.format.arrays import Int64s, Mask, TopicGroup, TopicQueue
 from mqstore.format.names import is_topic
 from mqstore.format.pop import Acks, Checkpoint, PopKey
+from mqstore.pop.gone import ABSENT, NO_LOG_PLACE, QueueStarts
 
 MAX_OPEN: Final = 10_000_000
 """How many messages of checkpoints, acknowledgements and finished checkpoints are kept."""
@@ -29,8 +30,9 @@ class OpenOffsets:
 
     ``names[queue[i]]`` is (topic, group, queueId). A message is there once: ``visible_ms`` is the
     latest of its checkpoints, ``pop_ms`` the pop time of that one. ``ends`` has for each queue the
-    offset behind the last message that any of its checkpoints names, acknowledged or not;
-    ``named_offsets`` are all those messages, once each, of queue ``named_queue``.
+    offset behind the last message that any of its checkpoints names, acknowledged or not, and
+    ``newest`` the time of its last pop; ``named_offsets`` are all those messages, once each, of
+    queue ``named_queue``.
     """
 
     names: list[tuple[str, str, int]]
@@ -39,8 +41,13 @@ class OpenOffsets:
     visible_ms: Int64s
     pop_ms: Int64s
     ends: Int64s
+    newest: Int64s
     named_queue: Int64s
     named_offsets: Int64s
+
+    def newest_ms(self, name: tuple[str, str, int]) -> int:
+        """Return when a queue of ``names`` was popped last, epoch ms."""
+        return int(self.newest[self.names.index(name)])
 
 
 class CheckpointLog:
@@ -57,7 +64,7 @@ class CheckpointLog:
         self.pairs: set[TopicGroup] = set()
         """The (topic, group) that any checkpoint names, also those that are not kept."""
         # A row for each message of each checkpoint.
-        self._columns = {name: array("q") for name in ("cell", "key", "queue", "place")}
+        self._columns = {name: array("q") for name in ("cell", "key", "queue", "place", "log")}
         self._times = {name: array("q") for name in ("pop", "visible")}
         self._acks = array("q"), array("q")
         self._done = array("q")
@@ -68,8 +75,11 @@ class CheckpointLog:
             self.pairs.add((topic, group))
             self._check_room()
 
-    def add(self, found: Checkpoint) -> None:
-        """Note a checkpoint. Raises InvalidOptionError where there are too many."""
+    def add(self, found: Checkpoint, log_place: int = NO_LOG_PLACE) -> None:
+        """Note a checkpoint, and where its pop wrote it into the CommitLog, if that is known.
+
+        Raises InvalidOptionError where there are too many.
+        """
         key = found.key
         name = key.topic, key.group, key.queue_id
         queue = self._queues.setdefault(name, len(self._queues))
@@ -79,6 +89,7 @@ class CheckpointLog:
         self._columns["key"].extend([hashed] * count)
         self._columns["queue"].extend([queue] * count)
         self._columns["place"].extend(found.queue_offsets)
+        self._columns["log"].extend([log_place] * count)
         self._times["pop"].extend([key.pop_ms] * count)
         self._times["visible"].extend([key.pop_ms + found.invisible_ms] * count)
         self._check_room()
@@ -103,13 +114,24 @@ class CheckpointLog:
         columns = (*self._columns.values(), *self._times.values(), *self._acks, self._done)
         return sum(len(column) * column.itemsize for column in columns)
 
-    def open_offsets(self) -> OpenOffsets:
-        """Return what no acknowledgement names, of the checkpoints that are not done."""
-        cells, keys, queues, places = (np.asarray(c) for c in self._columns.values())
-        pops, visible = (np.array(column, np.int64) for column in self._times.values())
+    @property
+    def queues(self) -> set[TopicQueue]:
+        """The queues of topics that checkpoints name."""
+        return {(topic, queue_id) for topic, _, queue_id in self._queues}
+
+    def open_offsets(self, starts: QueueStarts | None = None) -> OpenOffsets:
+        """Return what no acknowledgement names, of the checkpoints that are not done.
+
+        What was popped from a topic that is gone by ``starts`` is left out.
+        """
+        rows = self._of_queues_now(starts)
+        cells, keys, queues, places, _ = (np.array(c)[rows] for c in self._columns.values())
+        pops, visible = (np.array(column, np.int64)[rows] for column in self._times.values())
         ends = np.zeros(len(self._queues), np.int64)
         # What was popped, was popped, though a broker that was killed begins at an earlier offset.
         np.maximum.at(ends, queues, places + 1)
+        newest = np.zeros_like(ends)
+        np.maximum.at(newest, queues, pops)
         named = np.lexsort((places, queues))
         named = named[_lasts(queues[named], places[named])]
         named_queue, named_offsets = queues[named], places[named]
@@ -128,9 +150,30 @@ class CheckpointLog:
             visible[chosen],
             pops[chosen],
             ends,
+            newest,
             named_queue,
             named_offsets,
         )
+
+    def _of_queues_now(self, starts: QueueStarts | None) -> Mask:
+        """Tell which rows are of messages of the queues as they are now."""
+        cells, _, queues, places, log = (np.array(c, np.int64) for c in self._columns.values())
+        if starts is None:
+            return np.ones(len(cells), np.bool_)
+        # The timer topic may have a checkpoint several times, and the revive topic again.
+        _, cell = np.unique(cells, return_inverse=True)
+        first = np.full(int(cell.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+        is_in_log = log != NO_LOG_PLACE
+        np.minimum.at(first, cell[is_in_log], log[is_in_log])
+        log = np.where(first[cell] == np.iinfo(np.int64).max, NO_LOG_PLACE, first[cell])
+        its = [starts.get((topic, queue_id), ABSENT) for topic, _, queue_id in self._queues]
+        columns = [(s.low, s.high, s.first_ms, s.first_place) for s in its]
+        low, high, first_ms, first_place = np.array(columns, np.int64).reshape(-1, 4).T[:, queues]
+        by_place = (log != NO_LOG_PLACE) & (first_place != NO_LOG_PLACE)
+        pops = np.array(self._times["pop"], np.int64)
+        is_old = np.where(by_place, log < first_place, pops < first_ms)
+        now: Mask = (places < high) & ~((places >= low) & is_old)
+        return now
 
     def _hash(self, key: PopKey) -> int:
         return _hash_of_key(key, self._broker)

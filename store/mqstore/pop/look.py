@@ -10,7 +10,8 @@ over may have been revived since: ``revived`` finds its copy in the retry topic.
 """
 
 import logging
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,14 +31,23 @@ from mqstore.format.pop import (
     POP_TAGS,
     REVIVE_GROUP,
     REVIVE_PREFIX,
+    KvEntry,
     KvPops,
+    OrderInfo,
     acks_of,
     checkpoint_of,
     parse_values,
 )
-from mqstore.pop.checkpoints import CheckpointLog
+from mqstore.pop.checkpoints import CheckpointLog, OpenOffsets
+from mqstore.pop.gone import (
+    ABSENT,
+    NO_LOG_PLACE,
+    QueueStarts,
+    batches_of_queues,
+    queue_starts,
+)
 from mqstore.pop.revived import without_revived
-from mqstore.pop.state import GroupOffsets, PopSources, PopState
+from mqstore.pop.state import GroupOffsets, GroupQueue, PopSources, PopState
 from mqstore.read.capabilities import unreadable
 from mqstore.read.heads import NO_TIMESTAMP
 from mqstore.read.queues import QueueBounds
@@ -49,7 +59,9 @@ _LOG = logging.getLogger(__name__)
 SLACK_MS: Final = 300_000
 """So much older than the newest that was delivered, checkpoints are still looked at."""
 _POP_EXPRESSION: Final = " || ".join(POP_TAGS)
-_POP_COLUMNS: Final = ("tags", "storeTimestamp", "queueOffset", "properties", "body")
+_POP_COLUMNS: Final = ("tags", "physicalOffset", "properties", "body")
+_COMMIT_PAUSES: Final = (0.0, 0.1, 0.3)
+_BUFFERED_MS: Final = 15_000
 _GroupTest: TypeAlias = Callable[[str], object]
 _Kept = TypeVar("_Kept")
 
@@ -101,7 +113,7 @@ class _PopLook:
             pops = batch.filter(pc.fill_null(pc.starts_with(real, REVIVE_PREFIX), False))
             self._note_names(pops)
             out = _numbers(pops, properties.TIMER_OUT_MS)
-            self._note(pops.filter(pa.array(out >= since_ms)))
+            self._note(pops.filter(pa.array(out >= since_ms)), is_pop=True)
 
     def _read_revived(
         self, queues: Sequence[QueueBounds], since_ms: int, committed: GroupOffsets
@@ -139,15 +151,19 @@ class _PopLook:
             if self.groups(group):
                 self.log.add_pair(topic, group)
 
-    def _note(self, batch: pa.RecordBatch, *, is_done: bool = False) -> None:
-        add = self.log.add_done if is_done else self.log.add
+    def _note(self, batch: pa.RecordBatch, *, is_done: bool = False, is_pop: bool = False) -> None:
+        """Note checkpoints and acknowledgements; ``is_pop``: the pops themselves wrote them."""
         values = parse_values([body or b"" for body in batch["body"].to_pylist()])
-        for tag, value in zip(batch["tags"].to_pylist(), values, strict=True):
+        places = batch["physicalOffset"].to_pylist()
+        for tag, value, place in zip(batch["tags"].to_pylist(), values, places, strict=True):
             if tag == CHECKPOINT_TAG:
                 found = checkpoint_of(value)
                 if found is not None and self.groups(found.key.group):
                     self.log.add_pair(found.key.topic, found.key.group)
-                    add(found)
+                    if is_done:
+                        self.log.add_done(found)
+                    else:
+                        self.log.add(found, place if is_pop else NO_LOG_PLACE)
             else:
                 acks = acks_of(value)
                 if acks is not None and self.groups(acks.key.group):
@@ -225,31 +241,106 @@ def pop_state(
     with_kv = facts.kv is None or facts.order_info is not None
     look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option))
     look.read(committed)
-    opened = look.log.open_offsets()
+    kv = None if facts.kv is None else _chosen_entries(facts.kv, groups)
+    order_info = _chosen(facts.order_info or {}, groups)
+    starts = _starts(snapshot, look.log, kv, order_info)
+    opened = look.log.open_offsets(starts)
     opened = without_revived(source, snapshot, opened, as_of_ms=snapshot.taken_ms)
+    is_live = facts.order_info is None
     return PopState(
         PopSources(
             opened=opened,
             named=frozenset(look.log.pairs),
             committed=_chosen(committed, groups),
             pulled=_chosen(config.pull_offsets(), groups) if with_kv else {},
-            order_info=_chosen(facts.order_info or {}, groups),
+            order_info=_of_queues_now(starts, order_info),
             modes=frozenset(pair for pair in facts.modes if groups(pair[1])),
-            kv=None if facts.kv is None else _chosen_entries(facts.kv, groups),
+            kv=None if kv is None else _entries_of_queues_now(starts, kv),
             topics={queue.topic for queue in snapshot.queues} | set(source.topic_configs()),
-            is_live=facts.order_info is None,
+            set_back=_set_back(source, snapshot, facts, opened, committed) if is_live else set(),
+            is_live=is_live,
             is_buffered=facts.is_buffered,
         )
     )
+
+
+def _set_back(
+    source: BoundsSource,
+    snapshot: Snapshot,
+    facts: PopFacts,
+    opened: OpenOffsets,
+    committed: GroupOffsets,
+) -> set[GroupQueue]:
+    """Return the queues of a cluster whose group was set back: to before what it popped.
+
+    A broker commits a pop some milliseconds after it wrote the checkpoint, or seconds after where
+    it keeps pops in memory; and what was popped since ``committed`` was asked for is no setback.
+    So it is asked again.
+    """
+    suspects = _behind(opened, committed)
+    if facts.is_buffered:
+        since_ms = snapshot.taken_ms - _BUFFERED_MS
+        suspects = {name for name in suspects if opened.newest_ms(name) < since_ms}
+    for pause in _COMMIT_PAUSES:
+        if suspects:
+            time.sleep(pause)
+            suspects &= _behind(opened, source.config.offsets_now())
+    return suspects
+
+
+def _behind(opened: OpenOffsets, committed: GroupOffsets) -> set[GroupQueue]:
+    return {
+        (topic, group, queue_id)
+        for (topic, group, queue_id), end in zip(opened.names, opened.ends.tolist(), strict=True)
+        if committed.get((topic, group), {}).get(queue_id, 0) < end
+    }
 
 
 def _chosen(table: Mapping[TopicGroup, _Kept], groups: _GroupTest) -> dict[TopicGroup, _Kept]:
     return {pair: value for pair, value in table.items() if groups(pair[1])}
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Entries that pass, each time that they are looked at."""
+
+    entries: Iterable[KvEntry]
+    passes: Callable[[KvEntry], object]
+
+    def __iter__(self) -> Iterator[KvEntry]:
+        return filter(self.passes, self.entries)
+
+
 def _chosen_entries(kv: KvPops, groups: _GroupTest) -> KvPops:
-    entries = (entry for entry in kv.entries if groups(entry.group))
+    entries = _Chosen(kv.entries, lambda entry: groups(entry.group))
     return KvPops(entries, frozenset(pair for pair in kv.pairs if groups(pair[1])))
+
+
+def _starts(
+    snapshot: Snapshot,
+    log: CheckpointLog,
+    kv: KvPops | None,
+    order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]],
+) -> QueueStarts:
+    """Return the starts of all queues that anything was popped from."""
+    queues = log.queues
+    queues |= {(one.topic, one.queue_id) for one in (kv.entries if kv else ())}
+    queues |= {(topic, queue_id) for (topic, _), its in order_info.items() for queue_id in its}
+    return queue_starts(snapshot, queues)
+
+
+def _entries_of_queues_now(starts: QueueStarts, kv: KvPops) -> KvPops:
+    def is_of_now(one: KvEntry) -> bool:
+        start = starts.get((one.topic, one.queue_id), ABSENT)
+        return start.has_popped(one.queue_offset, one.pop_ms)
+
+    return KvPops(_Chosen(kv.entries, is_of_now), kv.pairs)
+
+
+def _of_queues_now(
+    starts: QueueStarts, order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]]
+) -> dict[TopicGroup, dict[int, OrderInfo]]:
+    return {pair: batches_of_queues(starts, pair[0], its) for pair, its in order_info.items()}
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> Int64s:

@@ -36,7 +36,7 @@ KV_UNKNOWN: Final = "KV_UNKNOWN"  # popped messages are in a KV service that can
 POP_BUFFERED: Final = "POP_BUFFERED"  # acknowledgements of some seconds are in memory alone
 
 GroupOffsets: TypeAlias = Mapping[TopicGroup, Mapping[int, int]]
-_GroupQueue: TypeAlias = tuple[str, str, int]
+GroupQueue: TypeAlias = tuple[str, str, int]
 _NOTHING: Final = np.empty(0, np.int64)
 
 
@@ -50,8 +50,10 @@ class PopSources:
     ``opened`` is what its checkpoints leave open, ``named`` the pairs that any checkpoint names.
     ``committed`` are next offsets to pop, ``pulled`` those of the KV service. ``modes`` are the
     pairs that an administrator switched to POP; ``topics`` are those that the broker has.
-    ``kv`` None: the KV service has entries that cannot be read. ``is_live``: a running broker told
-    the offsets, ``is_buffered`` and has checkpoints and acknowledgements in its memory alone.
+    ``kv`` None: the KV service has entries that cannot be read. ``set_back`` are the queues whose
+    offset was set back to before what was popped: all from it on is popped again. ``is_live``: a
+    running broker told the offsets, ``is_buffered`` and has checkpoints and acknowledgements in its
+    memory alone.
     """
 
     opened: OpenOffsets
@@ -62,6 +64,7 @@ class PopSources:
     modes: Set[TopicGroup] = frozenset()
     kv: KvPops | None = field(default_factory=KvPops)
     topics: Container[str] = frozenset()
+    set_back: Set[GroupQueue] = frozenset()
     is_live: bool = False
     is_buffered: bool = False
 
@@ -146,7 +149,7 @@ class PopState:
 
     def __init__(self, sources: PopSources) -> None:
         self._sources = sources
-        self._numbers: dict[_GroupQueue, int] = {}
+        self._numbers: dict[GroupQueue, int] = {}
         columns = _joined(sources, self._numbers)
         queue, places, visible, pops, deliveries = columns
         self._columns = places, visible, pops, deliveries
@@ -160,7 +163,7 @@ class PopState:
         """The topic that a retry topic and its group belong to."""
         self.modes, self.bases = _modes(sources)
 
-    def names(self) -> Iterable[_GroupQueue]:
+    def names(self) -> Iterable[GroupQueue]:
         """Return (topic, group, queueId) of queues that something is known of."""
         return self._numbers.keys()
 
@@ -186,14 +189,18 @@ class PopState:
         if mode == POP_FIFO:  # The offset is that of the first that is not acknowledged.
             start += int(np.searchsorted(self._columns[0][start:end], begin))
         places, visible, pops, deliveries = (column[start:end] for column in self._columns)
-        begin = max(begin, int(self._ends[number]))
         columns = places, visible, pops, deliveries
+        if (topic, group, queue_id) in sources.set_back:
+            before = places < begin
+            columns = places[before], visible[before], pops[before], deliveries[before]
+        else:
+            begin = max(begin, int(self._ends[number]))
         if mode == POP and committed is not None and committed < begin:
             begin, columns = self._with_unnamed((topic, group, queue_id), committed, begin, columns)
         return PopQueue(begin, committed, *columns, sources.is_live, status)
 
     def _with_unnamed(
-        self, name: _GroupQueue, committed: int, end: int, columns: _PopColumns
+        self, name: GroupQueue, committed: int, end: int, columns: _PopColumns
     ) -> tuple[int, _PopColumns]:
         """Return where what was never popped begins, and the columns with what no pop names."""
         opened = self._sources.opened
@@ -264,7 +271,7 @@ def _kv_pairs(sources: PopSources) -> Iterable[TopicGroup]:
 _OpenColumns: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
 
 
-def _joined(sources: PopSources, numbers: dict[_GroupQueue, int]) -> _OpenColumns:
+def _joined(sources: PopSources, numbers: dict[GroupQueue, int]) -> _OpenColumns:
     """Return queue, queue offset, visible time, pop time, deliveries of each open message once.
 
     Sorted by queue and offset; of several, the one that is visible last. Queues get ``numbers``.
@@ -295,7 +302,7 @@ def _joined(sources: PopSources, numbers: dict[_GroupQueue, int]) -> _OpenColumn
     return queue[chosen], places[chosen], visible[chosen], pops[chosen], deliveries[chosen]
 
 
-def _of_entries(kv: KvPops | None, numbers: dict[_GroupQueue, int]) -> Iterator[tuple[int, ...]]:
+def _of_entries(kv: KvPops | None, numbers: dict[GroupQueue, int]) -> Iterator[tuple[int, ...]]:
     for entry in () if kv is None else kv.entries:
         name = entry.topic, entry.group, entry.queue_id
         number = numbers.setdefault(name, len(numbers))
@@ -304,7 +311,7 @@ def _of_entries(kv: KvPops | None, numbers: dict[_GroupQueue, int]) -> Iterator[
 
 
 def _of_batches(
-    order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]], numbers: dict[_GroupQueue, int]
+    order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]], numbers: dict[GroupQueue, int]
 ) -> Iterator[tuple[int, ...]]:
     for (topic, group), queues in order_info.items():
         for queue_id, info in queues.items():
@@ -316,7 +323,7 @@ def _of_batches(
 
 
 def _ends(
-    sources: PopSources, numbers: Mapping[_GroupQueue, int], queue: Int64s, places: Int64s
+    sources: PopSources, numbers: Mapping[GroupQueue, int], queue: Int64s, places: Int64s
 ) -> Int64s:
     """Return the offset behind the last message that was popped of each queue."""
     ends = np.zeros(len(numbers), np.int64)

@@ -89,6 +89,9 @@ class BrokerState(Protocol):
     def consumer_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return the same by queueId, without where it is written."""
 
+    def offsets_now(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Return the same as they are now: what was asked for ahead does not count."""
+
     def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return the next queue offsets that groups pulled, by queueId."""
 

@@ -304,7 +304,8 @@ class RecordSource(Protocol):
         """Return the records that start at those places, by place, in ascending order.
 
         ``topics`` has by physical offset the topic that the record should be of, or an empty
-        text; it may be of another. Raises as ``store_timestamps``.
+        text; it may be of another. Records that this user may not see are left out with a
+        warning. Raises as ``store_timestamps``.
         """
 
     def places_of_key(self, topic: str, key: str) -> list[int]:

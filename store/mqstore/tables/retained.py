@@ -108,15 +108,15 @@ class _MessagePlaces:
             physical_offset = int(units.physical_offsets[0])
             file = self._state.file_of(physical_offset)
             if file not in self._written:
-                self._written[file] = self._file_written_ms(records, item.topic, file)
+                self._written[file] = self._file_written_ms(records, file)
         return physical_offset, self._written[file]
 
-    def _file_written_ms(self, records: RecordSource, topic: str, file: int) -> int | None:
+    def _file_written_ms(self, records: RecordSource, file: int) -> int | None:
         if self._state.is_here:
             return self._source.file_written_ms(file)
         if file >= self._state.last_file:
             return None
         # The next file begins with the message that was stored when this one was full.
         end = file + self._state.file_bytes
-        following = records.locate({end: topic}).get(end)
+        following = records.locate({end: ""}).get(end)
         return None if following is None else following.store_timestamp_ms

@@ -15,12 +15,13 @@ import numpy as np
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.properties import PropertyBlocks
-from mqstore.codec.walk import follow
 from mqstore.format.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
+from mqstore.live.origin.by_place import records_at
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.records import headers_of
 from mqstore.live.remoting import requests
 from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import RequestRefusedError
 from mqstore.live.remoting.routes import Route
 from mqstore.read.lookup import offset_of
 
@@ -67,8 +68,9 @@ def search(
         if answer.code == requests.SUCCESS:
             topic = request.fields["topic"]
             wanted = topic, frozenset((request.fields["key"],))
-            found |= _places(address, broker, answer.body, wanted)
-            if len(headers_of(address, answer.body)) >= _BROKERS_MOST:
+            headers = headers_of(address, answer.body)
+            found |= _slices(broker, headers, wanted)
+            if len(headers) >= _BROKERS_MOST:
                 more.add((broker, topic))
     return _in_order(found), more
 
@@ -81,38 +83,27 @@ def by_id(cluster: Cluster, routes: Sequence[Route], msg_ids: Sequence[str]) -> 
     """
     ids = sorted({text.upper() for text in msg_ids} | set(msg_ids))
     found = set(by_key(cluster, routes, ids))
-    asked = [
-        (broker, requests.VIEW_MESSAGE_BY_ID(topic=route.topic, offset=place))
-        for place in map(offset_of, msg_ids)
-        if place is not None and place < 2**63
-        for route in routes
-        for broker in sorted(route.queues)
-    ]
-    for (broker, request), (answer, address) in zip(asked, cluster.ask_all(asked), strict=True):
-        if answer.code == requests.SUCCESS and _is_record(answer.body, request.fields["offset"]):
-            found |= _places(address, broker, answer.body, (request.fields["topic"], None))
+    brokers: dict[str, set[str]] = {}
+    for route in routes:
+        for broker in route.queues:
+            brokers.setdefault(broker, set()).add(route.topic)
+    placed = [place for place in map(offset_of, msg_ids) if place is not None and place < 2**63]
+    wanted = {(broker, place): sorted(brokers[broker]) for place in placed for broker in brokers}
+    for (broker, _), record in records_at(cluster, wanted, _raise):
+        topic = topics_on_disk(record)[0].as_py()
+        if topic in brokers[broker]:
+            found |= _slices(broker, record, (topic, None))
     return _in_order(found)
 
 
-def _is_record(body: bytes | bytearray | memoryview, physical_offset: str) -> bool:
-    """Tell whether the record is that of its place.
-
-    As the broker does: it takes any four bytes for the size of a record and gives as many.
-    """
-    walked = follow(bytes(body))
-    headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
-    is_whole = len(headers) == 1 and walked.end == len(body) and not headers.problems()
-    return is_whole and int(headers.field("physical_offset")[0]) == int(physical_offset)
+def _raise(error: RequestRefusedError) -> None:
+    raise error
 
 
-def _places(
-    address: str,
-    broker: str,
-    body: bytes | bytearray | memoryview,
-    wanted: tuple[str, frozenset[str] | None],
+def _slices(
+    broker: str, headers: RecordHeaders, wanted: tuple[str, frozenset[str] | None]
 ) -> set[LiveSlice]:
     """Return where the records lie that are of the topic and have one of the keys, if any."""
-    headers = headers_of(address, body)
     topic, keys = wanted
     rows = topics_on_disk(headers).to_pylist()
     kept = np.flatnonzero(np.array([name == topic for name in rows], np.bool_))

@@ -17,6 +17,7 @@ from mqstore.live.remoting.answers import number, table, value
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError, BrokenAnswerError
 from mqstore.live.remoting.requests import (
+    GET_ALL_CONSUMER_OFFSET,
     GET_ALL_DELAY_OFFSET,
     GET_ALL_MESSAGE_REQUEST_MODE,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -64,6 +65,11 @@ class ClusterState:
     def consumer_offsets(self) -> _OffsetsBy:
         """Return the same by queueId."""
         return group_requests.committed(self._cluster, [self._broker])[self._broker]
+
+    def offsets_now(self) -> _OffsetsBy:
+        """Return the same, asked anew."""
+        self._cluster.ahead.forget(self._broker, GET_ALL_CONSUMER_OFFSET())
+        return self.consumer_offsets()
 
     def pull_offsets(self) -> _OffsetsBy:
         """Return what groups pulled; nothing of brokers before 5.1."""
@@ -169,6 +175,10 @@ class AwayState:
         return {}
 
     def consumer_offsets(self) -> _OffsetsBy:
+        """Return nothing."""
+        return {}
+
+    def offsets_now(self) -> _OffsetsBy:
         """Return nothing."""
         return {}
 

@@ -18,24 +18,23 @@ from mqstore.codec.decode import QueuePositions, topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
-from mqstore.codec.walk import follow
 from mqstore.errors import DataLossError
 from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.format.properties import TAGS, UNIQ_KEY
 from mqstore.live.origin.bounds import weigh
+from mqstore.live.origin.by_place import IN_A_ROUND, records_at, single
 from mqstore.live.origin.entries import entries
 from mqstore.live.origin.pull import LiveSlice, PullReader
 from mqstore.live.origin.records import BrokenRecord, PullSettings, headers_of, read
 from mqstore.live.remoting.answers import NOT_READABLE
 from mqstore.live.remoting.cluster import Cluster
-from mqstore.live.remoting.errors import AccessDeniedError
+from mqstore.live.remoting.errors import AccessDeniedError, RequestRefusedError
 from mqstore.live.remoting.frame import Frame
 from mqstore.live.remoting.requests import (
     ALL_TAGS,
     QUERY_MESSAGE,
     SUCCESS,
-    VIEW_MESSAGE_BY_ID,
     Request,
     pull,
 )
@@ -46,7 +45,6 @@ from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 
 _LOG = logging.getLogger(__name__)
 NO_PLACE: Final = -1
-_IN_A_ROUND: Final = 32  # single messages asked for at once: each may have megabytes
 _OF_A_KEY: Final = 1_000
 
 
@@ -136,21 +134,15 @@ class BrokerUnits:
 
         None through a proxy, which finds no message by its place.
         """
-        found: dict[int, LocatedRecord] = {}
-        is_open = not self._cluster.is_proxy
-        places = sorted(place for place in topics if is_open and 0 <= place < 2**63)
-        for first in range(0, len(places), _IN_A_ROUND):
-            some = places[first : first + _IN_A_ROUND]
-            asked = [
-                (self._broker, VIEW_MESSAGE_BY_ID(topic=topics[place], offset=place))
-                for place in some
-            ]
-            for place, (answer, _) in zip(some, self._cluster.ask_all(asked), strict=True):
-                # A broker takes any four bytes for the size of a record, and gives as many.
-                headers = _single(answer)
-                if headers is not None and int(headers.field("physical_offset")[0]) == place:
-                    found[place] = _located(headers)
-        return found
+        if self._cluster.is_proxy:
+            return {}
+        wanted = {
+            (self._broker, place): [topic] if topic else []
+            for place, topic in sorted(topics.items())
+            if 0 <= place < 2**63
+        }
+        records = records_at(self._cluster, wanted, self._note_denied)
+        return {place: _located(headers) for (_, place), headers in records}
 
     def places_of_key(self, topic: str, key: str) -> list[int]:
         """Return where the records are that the broker's index finds; a proxy gives no index."""
@@ -174,10 +166,10 @@ class BrokerUnits:
                 positions.queue.tolist(), positions.queue_offsets.tolist(), strict=True
             )
         ]
-        for first in range(0, len(asked), _IN_A_ROUND):
-            some = [(self._broker, request) for request in asked[first : first + _IN_A_ROUND]]
+        for first in range(0, len(asked), IN_A_ROUND):
+            some = [(self._broker, request) for request in asked[first : first + IN_A_ROUND]]
             for row, answer in enumerate(self._answers(some), first):
-                headers = _single(answer) if answer is not None else None
+                headers = single(answer) if answer is not None else None
                 if headers is not None:
                     yield row, headers
 
@@ -190,7 +182,7 @@ class BrokerUnits:
                 return [None]
             return [answer for one in asked for answer in self._answers([one])]
 
-    def _note_denied(self, error: AccessDeniedError) -> None:
+    def _note_denied(self, error: RequestRefusedError) -> None:
         """Warn once that single messages may not be seen.
 
         Not if the topic has no permission R, as that of dead letters: nobody sees them.
@@ -265,14 +257,3 @@ def _located(headers: RecordHeaders) -> LocatedRecord:
         _property(headers, UNIQ_KEY)[0].as_py(),
         int(headers.field("store_timestamp_ms")[0]),
     )
-
-
-def _single(answer: Frame) -> RecordHeaders | None:
-    """Return the headers of the one record of an answer; None where there is none, or no whole."""
-    if answer.code != SUCCESS:
-        return None
-    walked = follow(bytes(answer.body))
-    headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
-    if len(headers) != 1 or walked.end != len(answer.body) or headers.problems():
-        return None
-    return headers

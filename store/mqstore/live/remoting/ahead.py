@@ -58,6 +58,10 @@ class Ahead:
             return None
         return self._answers.get(_key(broker, request))
 
+    def forget(self, broker: str, request: Request) -> None:
+        """Have a request asked anew."""
+        self._answers.pop(_key(broker, request), None)
+
     def read(self, broker: str, name: Hashable, answer: Frame, parse: Callable[[], _Read]) -> _Read:
         """Return ``parse()``, or what it returned before for an answer with the same bytes.
 

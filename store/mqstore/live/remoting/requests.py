@@ -140,7 +140,7 @@ VIEW_MESSAGE_BY_ID: Final = Kind(
     33,
     ("topic", "offset"),
     RECORDS,
-    frozenset({SUCCESS, SYSTEM_ERROR}),
+    frozenset({SUCCESS, SYSTEM_ERROR, NO_PERMISSION}),
     _GET,
 )
 GET_ALL_CONSUMER_OFFSET: Final = Kind("GET_ALL_CONSUMER_OFFSET", 43)

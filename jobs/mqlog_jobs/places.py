@@ -109,6 +109,7 @@ class Named:
                 subscribe=(topic,) if isinstance(topic, str) else tuple(topic or ()),
                 groups=None if groups is None else tuple(sorted(groups)),
                 with_state=groups is not None,
+                by_group=groups is not None,
                 by_log=self.from_log,
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.

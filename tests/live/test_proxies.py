@@ -473,6 +473,17 @@ def test_the_command_shows_named_topics_and_groups(proxy: FakeProxy, run: Run) -
     assert len(rows) == 2
     rows = run("retries", place, "--group", "G", "--json").rows
     assert len(rows) == 3
+    for command in ("backlog", "why", "forecast", "offsets"):
+        done = run(command, place, "--group", "G", "--json")
+        assert (done.code, done.out) == (2, "")
+        assert "lists no topics: name those that the groups consume" in done.err
+        assert "-t of a command" in done.err
+    rows = run("sql", place, f"SELECT count(*) AS n FROM {TOPIC} WHERE queueId = 0", "--json").rows
+    assert rows == [{"n": 50}]
+    done = run("sql", f"{place}/{TOPIC}", f"FROM {TOPIC}")
+    assert "the query names its topics" in done.err
+    done = run("sql", place, "SELECT 1")
+    assert "lists no topics" in done.err
     for words in (
         ("groups", place),
         ("backlog", place, "--topic", TOPIC),

@@ -31,7 +31,8 @@ from mqlog_jobs.output.amounts import count, instant
 from mqlog_jobs.output.form import Form
 from mqlog_jobs.output.render import FieldView, Row
 from mqlog_jobs.places import Named, own_advice, with_read_options
-from mqstore.errors import InvalidOptionError, InvalidQueryError, printable
+from mqstore.errors import InvalidOptionError, InvalidQueryError, UnknownTopicError, printable
+from mqstore.format.names import is_topic
 from mqstore.options import grammar
 from mqstore.request.read_options import MESSAGES, takers
 from mqstore.tables.catalog import CATALOG
@@ -44,6 +45,8 @@ _ALL_REGISTERED: Final = 500
 """With more topics, those that the query does not name are left out: each takes a millisecond."""
 _ENDS_WITHIN_S: Final = 2.0
 """How long an interrupted query may take to end: DuckDB looks for it between its steps."""
+_NAME: Final = re.compile(r'"([^"]+)"|([\w%|-]+)')
+_MOST_WORDS: Final = 200
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
 _UNKNOWN_NAME: Final = "Catalog Error: Table"
 _CONFINED: Final = {
@@ -181,8 +184,7 @@ def _schemas(named: Named) -> Iterator[tuple[str, Named]]:
 
 def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple[str, Scan]]:
     """Yield the names and reads of topics and tables. A name that is taken gets a number."""
-    with named.opened() as stores:
-        topics = sorted(stores.topics)
+    topics = _topics(named, query)
     if len(topics) > _ALL_REGISTERED:
         topics = [topic for topic in topics if topic.lower() in query.lower()]
     with own_advice():
@@ -194,6 +196,36 @@ def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple
             needs = CATALOG[table].needs
             if not (named.is_live and CATALOG[table].of_files) and (not needs or needs in texts):
                 yield _free(table, taken), _scan(named, table, texts)
+
+
+def _topics(named: Named, query: str) -> list[str]:
+    """Return the topics of places; of a proxy, which lists none, those that the query names."""
+    try:
+        with named.opened() as stores:
+            return sorted(stores.topics)
+    except InvalidOptionError as error:
+        if error.option == "PLACE":
+            error.expected = "must be the cluster alone: the query names its topics"
+        if error.option != "subscribe" or not named.is_live:
+            raise
+        topics = [word for word in _words(query) if _is_topic(named, word)]
+        if not topics:
+            raise
+        return topics
+
+
+def _words(query: str) -> list[str]:
+    """Return what may be names of topics in a query."""
+    found = {quoted or word for quoted, word in _NAME.findall(query)}
+    return sorted(word for word in found if is_topic(word))[:_MOST_WORDS]
+
+
+def _is_topic(named: Named, word: str) -> bool:
+    try:
+        with named.opened(word):
+            return True
+    except UnknownTopicError:
+        return False
 
 
 def _scan(named: Named, table: str, texts: Mapping[str, str]) -> Scan:

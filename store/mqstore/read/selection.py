@@ -35,7 +35,8 @@ class Selection:
     ``roots`` are directories, ``broker_names`` as many names or none. ``subscribe``, which
     ``named_by`` gave, may name system topics; other choices need ``include_system_topics`` for it.
     ``groups`` are consumer groups that options name; None: nothing about groups is asked for.
-    ``with_state``: half messages and the state of groups are looked at too.
+    ``with_state``: half messages and the state of groups are looked at too; ``by_group``: it is
+    about groups in topics, of which a proxy lists neither.
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``.
     """
 
@@ -49,6 +50,7 @@ class Selection:
     include_system_topics: bool = False
     groups: tuple[str, ...] | None = None
     with_state: bool = False
+    by_group: bool = False
     by_log: bool = False
     cache: str = ""
 

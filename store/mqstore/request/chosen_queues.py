@@ -82,6 +82,7 @@ def _selection(options: ReadOptions, roots: tuple[Folder, ...]) -> Selection:
         include_system_topics=options.include_system_topics or all_by_default,
         groups=_groups(options),
         with_state=is_table and not CATALOG[options.table].of_users,
+        by_group=is_table and CATALOG[options.table].owner == "group",
         by_log=options.queues == BY_LOG_WORD,
         cache=options.cache_dir or "",
     )

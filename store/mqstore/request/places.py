@@ -214,7 +214,13 @@ def _cluster(
 ) -> "ClusterBrokers":
     from mqstore.live.origin.cluster_origin import ClusterBrokers
 
-    return ClusterBrokers(settings, named, selection.groups, with_state=selection.with_state)
+    return ClusterBrokers(
+        settings,
+        named,
+        selection.groups,
+        with_state=selection.with_state,
+        by_group=selection.by_group,
+    )
 
 
 def _open_store(root: Folder, selection: Selection) -> StoreOrigin:

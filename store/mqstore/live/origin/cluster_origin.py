@@ -41,6 +41,11 @@ _NO_GROUPS: Final = (
     "{address} is a RocketMQ proxy, which lists no groups: give names, no regex, or ask the name "
     "servers, rocketmq://HOST:9876"
 )
+_NO_TOPICS: Final = (
+    "{address} is a RocketMQ proxy, which lists no topics: name those that the groups consume "
+    "(rocketmq://{address}/TOPIC, subscribe, or -t of a command), or ask the name servers, "
+    "rocketmq://HOST:9876"
+)
 _NO_LISTS: Final = (
     "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
     "(rocketmq://{address}/TOPIC, or subscribe), or ask the name servers, rocketmq://HOST:9876"
@@ -88,15 +93,17 @@ class ClusterBrokers:
         groups: Collection[str] | None = None,
         *,
         with_state: bool = False,
+        by_group: bool = False,
     ) -> None:
         """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
 
         ``named`` are topics, and ``groups`` consumer groups, that the user named; None: it is not
-        about groups. ``with_state`` as in NamedTopics.
+        about groups. ``with_state`` as in NamedTopics. ``by_group``: it is about groups in topics.
         """
         self._named = frozenset(named)
         self._told = NamedTopics(self._named, frozenset(groups or ()), with_state)
         self._lacks_groups = groups is not None and not groups
+        self._lacks_topics = by_group and not named
         self._cluster = Cluster(settings)
         self._fleet = FleetLook(self._cluster)
 
@@ -131,6 +138,8 @@ class ClusterBrokers:
         address = ",".join(self._cluster.settings.name_servers)
         if self._lacks_groups:
             raise InvalidOptionError("groups", "", _NO_GROUPS.format(address=address))
+        if self._lacks_topics:
+            raise InvalidOptionError("subscribe", "", _NO_TOPICS.format(address=address))
         if not names:
             raise InvalidOptionError("subscribe", "", _NO_LISTS.format(address=address))
         routes = [route for route in self._cluster.fresh_routes(names) if route is not None]

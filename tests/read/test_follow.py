@@ -196,10 +196,28 @@ def test_only_the_chosen_are_followed(store: MakeStore) -> None:
         laid.root, topics=lambda topic: topic == "A", queues=lambda _topic, queue_id: queue_id == 1
     )
     assert set(stream.next({})) == {("A", "broker-1", 1)}
-    # What a checkpoint has beside it is kept, for the day it is chosen again.
-    kept = stream.next({("B", "broker-1", 0): 3})
-    assert kept[("B", "broker-1", 0)] == 3
-    assert {piece.topic for piece in stream.slices({}, kept)} == {"A"}
+
+
+@pytest.mark.parametrize("other", [("B", "broker-1", 0), ("A", "broker-1", 0)])
+def test_offsets_of_what_is_not_chosen_are_those_of_another_source(
+    store: MakeStore, other: Place
+) -> None:
+    laid = store(messages(30))
+    chosen = {"topics": lambda topic: topic == "A", "queues": lambda _topic, queue_id: queue_id > 0}
+    stream = follower(laid.root, **chosen)
+
+    for start in ({other: 3}, {other: 3, ("A", "broker-1", 1): 1}):
+        with pytest.raises(StoreReplacedError, match="of another source of this one"):
+            stream.next(start)
+        with pytest.raises(StoreReplacedError, match=f"of topic {other[0]} "):
+            stream.slices({}, start)
+    assert stream.next({other: 0}) != {other: 0}
+
+    # Without the error the position is kept, for the day the topic is chosen again.
+    lenient = follower(laid.root, fail_on_data_loss=False, **chosen)
+    end = lenient.next({other: 3})
+    assert end[other] == 3
+    assert {piece.topic for piece in lenient.slices({}, end)} == {"A"}
 
 
 def test_the_topics_of_the_start_are_followed_with_their_new_queues_and_no_other(

@@ -4,7 +4,8 @@ Queues and topics that turn up later start from their first message; a stream of
 started with passes later topics by. Positions are all that a checkpoint keeps, so this is how a
 store that is not the one they are of can be told:
 
-- a position behind the end of its queue, a queue with a position that is not there (any more);
+- a position behind the end of its queue, a queue with a position that is not there (any more),
+  or that the query does not choose: Spark hands a source the offsets of its place in the plan;
 - another broker's name, or another number of stores;
 - while a query runs also a store that is replaced by any other: a record is watched (``tail``).
 
@@ -269,12 +270,20 @@ class Follower:
         return (time.monotonic() - self._last_batch) * 1000
 
     def _check_gone(self, queue: BrokerQueue, position: int) -> None:
-        """Raise StoreReplacedError for a chosen queue that was read and is not there."""
+        """Raise StoreReplacedError for a queue that was read, and is not there or not chosen."""
         topic, broker, queue_id = queue
         tail = self._tails[broker]
-        if tail.away is not None:
+        if not position or tail.away is not None:
             return
-        if not position or not tail.chosen.passes(topic, queue_id):
+        if not tail.chosen.passes(topic, queue_id):
+            self._lost(
+                StoreReplacedError(
+                    f"the offsets are of topic {topic} (queue {queue_id}, read up to {position}), "
+                    "which the query does not choose: they are of another query, or of another "
+                    "source of this one, as where the sources of a union change their order "
+                    "(failOnDataLoss=false goes on without the topic)"
+                )
+            )
             return
         self._lost(
             StoreReplacedError(

@@ -70,7 +70,7 @@ def _run(name: str, size: int, keep: Path | None) -> bool:
         [sys.executable, "-m", f"benchmarks.bench_{name}", str(size)],
         env=os.environ | {"PYTHONPATH": PATHS},
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         timeout=SECONDS,
         check=False,
     )

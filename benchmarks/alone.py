@@ -30,13 +30,13 @@ def alone(work: Callable[..., Any], *arguments: object) -> tuple[float, Any]:
 def _measured(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     gc.collect()
     # A new process begins with the peak of the one that made it: forget that (proc(5)).
-    Path("/proc/self/clear_refs").write_text(_FORGET_PEAK)
+    Path("/proc/self/clear_refs").write_text(_FORGET_PEAK, encoding="utf-8")
     before = _peak()
     found = work(*arguments)
     pipe.send(((_peak() - before) / _MIB, found))
 
 
 def _peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(peak) * _KIB

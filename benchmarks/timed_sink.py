@@ -48,7 +48,7 @@ class TimedWriter(DataSourceArrowWriter):
         self._writer.abort(list(messages))
 
     def _note(self, **seconds: float) -> None:
-        with Path(self._path).open("a") as file:
+        with Path(self._path).open("a", encoding="utf-8") as file:
             file.write(json.dumps(seconds) + "\n")
 
 

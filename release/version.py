@@ -81,7 +81,7 @@ def cut(root: Path = ROOT) -> str:
 
 def _git(root: Path, *words: str) -> str:
     done = subprocess.run(
-        ["git", *words], cwd=root, capture_output=True, text=True, check=False, timeout=60
+        ["git", *words], cwd=root, capture_output=True, encoding="utf-8", check=False, timeout=60
     )
     if done.returncode:
         raise NotReadyError(f"git {words[0]}: {done.stderr.strip()}")

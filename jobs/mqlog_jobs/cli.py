@@ -9,16 +9,19 @@ The module imports the rest in ``main``: an interrupt meanwhile has the exit cod
 """
 
 import gc
+import os
 import sys
 
 from mqlog_jobs.machine.codes import INTERRUPTED
 
+_SCREEN_DIGITS = 4  # Of the columns of a screen.
 _NEW_OBJECTS = 100_000  # What imports make stays: looks at it were a tenth of a short command.
 
 
 def main() -> None:
     """Run the command and exit; an error that a user can correct is one line, no traceback."""
     collect_rarely()
+    bound_screen()
     try:
         from mqlog_jobs.machine.exit_codes import run
 
@@ -27,6 +30,14 @@ def main() -> None:
         code = INTERRUPTED
     gc.freeze()  # Python's last collections would look at all modules: a tenth of a short command.
     sys.exit(code)
+
+
+def bound_screen() -> None:
+    """Pass over sizes of a screen that none has: each line would be padded to them."""
+    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
+        text = os.environ.get(name, "0")
+        if not (text.isascii() and text.isdigit() and len(text) <= _SCREEN_DIGITS):
+            del os.environ[name]
 
 
 def collect_rarely() -> None:

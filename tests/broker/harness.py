@@ -436,10 +436,12 @@ def read_rows(path: Path) -> list[Row]:
     """Read JSON lines."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
     """Write a Java properties file."""
-    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    path.write_text(
+        "".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8"
+    )
     return path

@@ -93,7 +93,7 @@ def test_what_is_there_is_not_made_again(pom: Path) -> None:
 
 def test_another_input_makes_another_folder(pom: Path) -> None:
     made = made_once("jars", [pom], fill)
-    pom.write_text("<project>2</project>")
+    pom.write_text("<project>2</project>", encoding="utf-8")
 
     assert made_once("jars", [pom], fill) != made
 

@@ -140,7 +140,7 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
     """Hold the lock of a file; ToolchainError if another process keeps it that long."""
     path.parent.mkdir(parents=True, exist_ok=True)
     end, pause = time.monotonic() + seconds, threading.Event()
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -137,7 +137,7 @@ _forgotten: set[str] = set()
 def mapped_at(view: memoryview) -> tuple[str, int]:
     """Return the file that is mapped at the start of a buffer, and the position in it."""
     address = np.frombuffer(view, np.uint8).ctypes.data
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         # 7f1c8000-7f1c9000 rw-s 00001000 fe:00 1234   /path
         span, _, start, _, _, *path = line.split(maxsplit=5)
         low, high = (int(edge, 16) for edge in span.split("-"))

@@ -46,14 +46,18 @@ def saved(log: Path) -> list[int]:
     """Return the batches that were saved, as the log tells."""
     if not log.exists():
         return []
-    return [int(line.split()[1]) for line in log.read_text().splitlines() if line[:5] == "saved"]
+    return [
+        int(line.split()[1])
+        for line in log.read_text(encoding="utf-8").splitlines()
+        if line[:5] == "saved"
+    ]
 
 
 def main(what: str, store: str, log: Path, stop: Path) -> None:
     signal.alarm(LIFE_S)
     spark = SparkSession.builder.getOrCreate()
     pyspark_mqlog.register(spark)
-    with log.open("a", buffering=1) as told:
+    with log.open("a", encoding="utf-8", buffering=1) as told:
         if what == "stream":
             _stream(spark, store, stop, told)
         else:

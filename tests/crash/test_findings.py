@@ -60,7 +60,7 @@ def of_length(jvm: StoreJvm, root: Path, size: int, spare: Path) -> str:
 def kernel_says(path: Path, words: tuple[str, ...]) -> bool:
     """Whether a line of /proc/locks about the file has all the words."""
     place = f":{path.stat().st_ino}"
-    told = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    told = [line.split() for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines()]
     return any(
         any(word.endswith(place) for word in line) and set(words) <= set(line) for line in told
     )

@@ -101,7 +101,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def under(state: State, folder: str) -> list[tuple[str, bytes]]:
     """Path and bytes of the files below a folder of the store, by name."""
-    paths = sorted(p for p, data in state.tree.items() if p.startswith(f"{STORE}/{folder}/"))
+    paths = sorted(p for p in state.tree if p.startswith(f"{STORE}/{folder}/"))
     return [(path, data) for path in paths if (data := state.tree[path]) is not None]
 
 

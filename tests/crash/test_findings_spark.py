@@ -36,7 +36,7 @@ def failing_source(diary: str, how: str) -> Any:
 
     def write_down(call: str, messages: Any = ()) -> None:
         told = {"call": call, "pid": os.getpid(), "told": sum(m is not None for m in messages)}
-        with open(diary, "a") as out:  # noqa: PTH123
+        with open(diary, "a", encoding="utf-8") as out:  # noqa: PTH123
             out.write(json.dumps(told) + "\n")
 
     class Writer(DataSourceWriter):

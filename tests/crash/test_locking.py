@@ -362,7 +362,10 @@ def holder_is_killed(recording: Recording, root: Path, forks: Forks, wait_s: flo
 def is_alive(pid: int) -> bool:
     """Tell whether a child of another process is at work: not gone, and no zombie."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            != "Z"
+        )
     except OSError:
         return False
 

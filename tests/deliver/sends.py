@@ -33,7 +33,7 @@ def bodies(version: int) -> list[bytes]:
 
 def saved(log: Path, topic: str) -> int:
     """Return how many batches were saved, as the log tells."""
-    lines = log.read_text().splitlines() if log.exists() else []
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     return sum(line == f"saved {topic}" for line in lines)
 
 
@@ -41,7 +41,7 @@ def main(address: str, log: Path, stop: Path, master: str, options: dict[str, st
     signal.alarm(LIFE_S)
     own = {"spark.master": master, "spark.executor.memory": "512m"}
     spark = session("sends", {**QUIET, **LOOPBACK, **own})
-    with log.open("a", buffering=1) as told:
+    with log.open("a", encoding="utf-8", buffering=1) as told:
         query = _Query(spark, address, f"{log}-checkpoint", told, options)
         while not stop.exists():
             query.keep()

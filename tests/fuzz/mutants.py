@@ -133,7 +133,7 @@ def warm_up(made: dict[str, bases.Base]) -> None:
 
 def limit_memory() -> None:
     """Let this process have no more than the limit on top of what it has now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     limit = pages * resource.getpagesize() + LIMIT_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 

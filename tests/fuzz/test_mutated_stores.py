@@ -183,7 +183,7 @@ def test_a_look_opens_nothing_outside_the_store_and_nothing_for_writing(memory: 
 def _looked(trace: Path) -> Iterator[str]:
     """The system calls between the beginning and the end of a look."""
     inside = False
-    with trace.open(errors="replace") as lines:
+    with trace.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             inside = inside or LOOK_BEGINS in line
             if inside:

@@ -293,6 +293,58 @@ def test_a_help_names_values_and_no_types_of_python(run: Run) -> None:
     assert "cluster" not in run("commits", "--help").out  # It refuses one.
 
 
+def test_the_bare_word_fits_a_screen_and_is_no_error(run: Run) -> None:
+    done = run()
+
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) < 80
+    assert "  backlog  the messages that" in done.out
+    assert f"all {len(COMMANDS)} commands" in done.out
+
+
+def test_a_line_of_usage_names_each_argument_once(run: Run) -> None:
+    usage = {name: " ".join(run(name, "--help").out.split("╭")[0].split()) for name in COMMANDS}
+
+    assert "cat [OPTIONS] PLACE... TOPIC[/QUEUE[@OFFSET]]" in usage["cat"]
+    assert "doctor [OPTIONS] [PLACE...]" in usage["doctor"]
+    assert not [name for name, text in usage.items() if "}..." in text or "......" in text]
+
+
+NUMBERS = (
+    (
+        "backlog /nowhere --fail-above",
+        "backlog /nowhere --watch --interval",
+        "top /nowhere --count",
+    ),
+    ("backlog /nowhere --watch --count", "top /nowhere --interval", "cat /nowhere T -n"),
+    ("table files /nowhere -n", "scheduled /nowhere -n", "retries /nowhere -n"),
+    ("halfmessages /nowhere -n", "record /nowhere FILE --count", "snapshot /nowhere R --count"),
+    ("replay /nowhere rocketmq://127.0.0.1:1 --rate", "recover /nowhere --file-size"),
+    ("send rocketmq://127.0.0.1:1 T --delay-level",),
+)
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999", "inf", "nan", "-1", "1e400", ""])
+def test_a_number_that_means_nothing_is_refused_by_name(run: Run, text: str) -> None:
+    for line in (line for lines in NUMBERS for line in lines):
+        *words, flag = line.split()
+        done = run(*words, f"{flag}={text}" if flag.startswith("--") else f"{flag}{text or '='}")
+        assert done.code == 2, line
+        assert flag in done.err, (line, done.err)
+        assert done.err.count("\n") == 1, line
+
+
+def test_a_screen_of_a_size_that_none_has_is_not_drawn() -> None:
+    environment = {**os.environ, "COLUMNS": "99999999", "LINES": "-1", "TERMINAL_WIDTH": "x"}
+    program = [sys.executable, "-m", "mqlog", "-h"]
+    done = subprocess.run(
+        program, env=environment, capture_output=True, check=True, timeout=120, encoding="utf-8"
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 200
+
+
 def test_the_list_of_commands_has_parts_in_their_order(run: Run) -> None:
     text = run("--help").out
     places = [text.index(part) for part in PANELS]

@@ -26,7 +26,11 @@ def root(store: MakeStore) -> Path:
 
 
 def names(gauges: Path) -> list[str]:
-    return [line.split()[2] for line in gauges.read_text().splitlines() if "# TYPE" in line]
+    return [
+        line.split()[2]
+        for line in gauges.read_text(encoding="utf-8").splitlines()
+        if "# TYPE" in line
+    ]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:

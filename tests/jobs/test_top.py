@@ -351,11 +351,20 @@ def test_a_program_gets_rows(run: Run, watched: Watched) -> None:
     assert done.rows[1]["secondsUntilCaughtUp"] == 0
 
 
+def test_a_pipe_gets_as_many_frames_as_it_asks_for(run: Run, watched: Watched) -> None:
+    words = ("top", watched.laid.root, "--interval", "0.1", "--count", "3")
+
+    assert len(run(*words, "--json").rows) == 9
+    text = run(*words).out
+    assert text.count("GROUP") == 3
+    assert "\x1b" not in text
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--sort", "name"), "must be one of lag, in, consumed, time, group"),
-        (("--count", "3"), "is for a terminal"),
+        (("--interval", "inf"), "--interval='inf': must be at most 86,400 seconds"),
         (("--group", "nobody"), "MQLOG_UNKNOWN_GROUP"),
         (("--topic", "C"), "MQLOG_UNKNOWN_TOPIC"),
     ],

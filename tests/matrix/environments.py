@@ -42,7 +42,7 @@ def _make(wanted: Path, folder: Path) -> None:
     _run({}, sys.executable, "-m", "venv", "--without-pip", str(folder))
     pip = ("-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check")
     install = ("--retries", "1", "install", "--quiet", "--no-compile", "--requirement", str(wanted))
-    with tempfile.NamedTemporaryFile("w", suffix=".cfg") as settings:
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".cfg") as settings:
         settings.write("[bdist_wheel]\ncompression = stored\n")
         settings.flush()
         _run({"DIST_EXTRA_CONFIG": settings.name}, sys.executable, *pip, *install)

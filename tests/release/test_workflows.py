@@ -65,6 +65,15 @@ def test_what_a_workflow_runs_exists(path: Path) -> None:
         assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
 
 
+def test_every_week_the_newest_dependencies_are_tried() -> None:
+    workflow = loaded(FORGE / "workflows" / "newest.yml")
+    (job,) = workflow["jobs"].values()
+    steps = [step.get("run", "") for step in job["steps"]]
+    assert [one["cron"].split()[2:] for one in workflow[True]["schedule"]] == [["*", "*", "1"]]
+    assert any("--upgrade-strategy eager" in step for step in steps)
+    assert steps[-1] == "make check"
+
+
 def test_the_lines_of_spark_are_those_of_the_matrix() -> None:
     jobs = loaded(FORGE / "workflows" / "checks.yml")["jobs"]
     assert jobs["sparks"]["strategy"]["matrix"]["spark"] == list(LINES)

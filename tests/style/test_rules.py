@@ -53,6 +53,8 @@ def tidy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("nothing_is_left", "mqstore/a.py", "# TO" + "DO: later"),
         ("nothing_is_left", "mqstore/a.py", "def f():\n  raise NotImplementedError"),
         ("no_path_of_one", "mqstore/a.py", "x = '/ho" + "me/me'"),
+        ("a_text_is_not", "mqstore/a.py", "p.read_text()"),
+        ("a_text_is_not", "mqstore/a.py", "subprocess.run(['x'], text=True)"),
     ],
 )
 def test_the_rule_catches(

@@ -250,6 +250,23 @@ def no_path_of_one_machine(path: Path) -> None:
     assert not WORKPLACE.search(path.read_text(encoding="utf-8"))
 
 
+def a_text_is_not_of_the_locale(path: Path) -> None:
+    """Text files and the output of programs are UTF-8: GBK, as a system's locale, is not.
+
+    The linter knows a Path where it sees it made; this sees the call.
+    """
+    for node in nodes(path):
+        if not isinstance(node, ast.Call):
+            continue
+        named = {word.arg for word in node.keywords}
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method in {"read_text", "write_text"}:
+            assert "encoding" in named, f"line {node.lineno}: {method}"
+        assert not named & {"text", "universal_newlines"} or "encoding" in named or method not in {
+            "run", "Popen", "check_output"
+        }, f"line {node.lineno}: {method}"  # fmt: skip
+
+
 RULES: list[Callable[[Path], None]] = [
     imports_point_down,
     only_connector_and_jobs_know_spark_and_only_codec_and_above_arrow,
@@ -261,6 +278,7 @@ RULES: list[Callable[[Path], None]] = [
     nobody_catches_everything,
     nothing_is_left_to_do,
     no_path_of_one_machine,
+    a_text_is_not_of_the_locale,
 ]
 
 

@@ -148,7 +148,7 @@ def stats() -> dict[int, list[str]]:
     found = {}
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208
         with suppress(OSError):
-            told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+            told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
             found[pid] = told.rpartition(")")[2].split()
     return found
 
@@ -156,7 +156,11 @@ def stats() -> dict[int, list[str]]:
 def lines_about(path: Path) -> list[str]:
     """Return the kernel's list of locks and leases on a file."""
     inode = path.stat().st_ino
-    return [line for line in Path("/proc/locks").read_text().splitlines() if f":{inode} " in line]
+    return [
+        line
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+        if f":{inode} " in line
+    ]
 
 
 def is_waited_for(path: Path) -> bool:

@@ -127,7 +127,7 @@ def write_queues(
 
 def _loaded(path: Path) -> dict[str, Any]:
     """A JSON object whose integer keys have no quotes, as fastjson writes them."""
-    quoted = re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', path.read_text())
+    quoted = re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', path.read_text(encoding="utf-8"))
     found: dict[str, Any] = json.loads(quoted)
     return found
 

@@ -137,7 +137,7 @@ def test_samples_that_are_none_are_refused_by_name(store: MakeStore, tmp_path: P
 
 def conf(path: Path, **settings: str) -> str:
     lines = [f"{name} = {text}\n" for name, text in settings.items()]
-    path.write_text("# broker\nbrokerClusterName=c\n" + "".join(lines))
+    path.write_text("# broker\nbrokerClusterName=c\n" + "".join(lines), encoding="utf-8")
     return str(path)
 
 

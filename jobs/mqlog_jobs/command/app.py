@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -21,13 +22,33 @@ from mqlog_jobs.option_flags import FLAGS
 from mqstore.errors import InvalidOptionError, StoreError, printable
 
 # The parts of the help's list of commands.
-VIEWS: Final = "Show messages, topics and backlog"
+FIRST_STEPS: Final = "Begin with these"
+VIEWS: Final = "Show messages and backlog"
 MORE_TABLES: Final = "Show more tables"
 SENDING: Final = "Send messages to a cluster"
 KEEP: Final = "Keep messages"
 REPAIR: Final = "Copy, check and repair a store"
 START: Final = "Set up and try"
-PANELS: Final = (VIEWS, MORE_TABLES, SENDING, KEEP, REPAIR, START)
+PANELS: Final = (FIRST_STEPS, VIEWS, MORE_TABLES, SENDING, KEEP, REPAIR, START)
+_PURPOSE: Final = (
+    "Show, keep, check and repair message stores of Apache RocketMQ: a broker's directory, without "
+    "a broker. Show running clusters as well: rocketmq://HOST:9876."
+)
+_FIRST: Final = {
+    "topics": "the topics: permissions, queues, messages, bytes",
+    "backlog": "the messages that consumer groups have not consumed",
+    "cat": "messages of a topic, by tag, key, time or SQL92",
+    "find": "all messages with a key or an id",
+    "top": "rates, lag, and when groups have caught up: a full screen",
+    "report": "the same and more as a page for a browser",
+    "doctor": "why a store or a cluster cannot be read",
+}
+"""The commands to begin with, and each in short."""
+_TO_TRY: Final = (
+    "  mqlog topics /data/store",
+    "  mqlog backlog rocketmq://HOST:9876",
+    "  mqlog cat /data/store TOPIC -n 5",
+)
 # What a help calls the value of an option, if it is not the option's own name.
 _VALUES: Final = {
     "since": "TIME",
@@ -49,6 +70,9 @@ _VALUES: Final = {
 
 # What typer raises for a wrong line: its name is in click, or in typer's own copy of it.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+
+_LARGEST_NUMBER: Final = 10**15
+_MOST_SECONDS: Final = 86_400  # A day.
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -127,6 +151,9 @@ def _described(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
+            name = parameter.metavar or parameter.name.upper()
+            in_usage = name if parameter.required else f"[{name}]"
+            parameter.get_usage_pieces = lambda ctx, shown=in_usage: [shown]
         elif parameter.metavar is None:
             by_name = max(parameter.opts, key=len).lstrip("-").upper()
             parameter.metavar = "" if parameter.is_flag else _VALUES.get(parameter.name, by_name)
@@ -136,6 +163,18 @@ def _described(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
+def _begin_order(name: str) -> int:
+    return [*_FIRST].index(name) if name in _FIRST else 0
+
+
+def first_page(commands: Any) -> str:
+    """Return what the bare word prints: the commands to begin with, in a screen of 80 cells."""
+    lines = ["Usage: mqlog COMMAND PLACE...", "", *wrap(_PURPOSE, 79), "", f"{FIRST_STEPS}:"]
+    lines += [f"  {name:<9}{text}" for name, text in _FIRST.items()]
+    more = f"mqlog -h lists all {len(commands.commands)} commands, mqlog COMMAND -h explains one."
+    return "\n".join([*lines, "", "For example:", *_TO_TRY, "", more, ""])
+
+
 class _Commands(TyperGroup):
     """The list of all commands, part by part."""
 
@@ -143,32 +182,34 @@ class _Commands(TyperGroup):
         def part(name: str) -> int:
             return PANELS.index(self.commands[name].rich_help_panel)  # type: ignore[attr-defined]
 
-        return sorted(super().list_commands(ctx), key=part)
+        return sorted(sorted(super().list_commands(ctx), key=_begin_order), key=part)
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _described(super().get_params(ctx))
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command line and exit. Raises InvalidOptionError for a wrong line."""
+        words = list(extra.get("args") or sys.argv[1:])
+        if not words:  # The bare word; of it typer makes an error, or not, by its version.
+            sys.stdout.write(first_page(self))
+            sys.exit(0)
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
         except _UsageError as error:
-            raise wrong_line(error, extra.get("args") or sys.argv[1:]) from None
+            raise wrong_line(error, words) from None
         sys.exit(code)
 
 
 app = typer.Typer(
     name="mqlog",
     cls=_Commands,
-    help="Show, keep, check and repair message stores of Apache RocketMQ: a broker's directory, "
-    "without a broker. Show running clusters as well: rocketmq://HOST:9876.",
+    help=_PURPOSE,
     epilog="mqlog COMMAND -h explains a command, with examples.\n\n"
     "Exit codes: 0 done; 1 verify or doctor found errors, audit found differences, salvage lost "
     "something, snapshot --hold-max removed points, or find found nothing; 2 an argument is wrong, "
     "a store cannot be read or output cannot be written; "
     "3 backlog --fail-above: a group has more messages waiting; "
     "130 interrupted; 141 the reader of the pipe is gone.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -200,6 +241,8 @@ class _StoreCommand(TyperCommand):
                     error.message = "It follows the places: mqlog sql PLACE 'SHOW TABLES'"
             raise
         ctx.params |= {name: _at_home(value) for name, value in ctx.params.items()}
+        for parameter in self.params:
+            _check_bound(parameter, ctx.params.get(parameter.name))
         return rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -247,6 +290,16 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+def _check_bound(parameter: Any, value: object) -> None:
+    """Raise InvalidOptionError for a number that nothing could be done with."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    most, unit = (_MOST_SECONDS, " seconds") if isinstance(value, float) else (_LARGEST_NUMBER, "")
+    if not value <= most:  # Nor is "not a number".
+        expected = f"must be at most {most:,}{unit}"
+        raise InvalidOptionError(max(parameter.opts, key=len), value, expected)
 
 
 def _at_home(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqlog_jobs.command.app import VIEWS
+from mqlog_jobs.command.app import FIRST_STEPS
 from mqlog_jobs.command.parameters import (
     Groups,
     OnCorrupt,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @place_command(
-    VIEWS,
+    FIRST_STEPS,
     "mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent'",
     "mqlog backlog /data/store --summary --by-tag",
     "mqlog backlog '/data/brokers/*/store' --summary --sort lag --fail-above 10000",
@@ -100,7 +100,7 @@ def backlog(
 
 
 @place_command(
-    VIEWS,
+    FIRST_STEPS,
     "mqlog cat /data/store ORDERS -n 5",
     "mqlog cat /data/store ORDERS/2@-3",
     "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'",
@@ -153,7 +153,7 @@ def cat(
 
 
 @place_command(
-    VIEWS,
+    FIRST_STEPS,
     "mqlog find /data/store --key order-4711",
     "mqlog find '/data/brokers/*/store' --key order-4711 --since -1d --json",
     "mqlog find rocketmq://ns1:9876 --key order-4711 --trace",

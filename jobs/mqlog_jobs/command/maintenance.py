@@ -21,7 +21,7 @@ from mqlog_jobs.command import (
     table_commands,
     trace_commands,
 )
-from mqlog_jobs.command.app import REPAIR, START, app, command
+from mqlog_jobs.command.app import FIRST_STEPS, REPAIR, START, app, command
 from mqlog_jobs.command.parameters import (
     AsJson,
     CommitLog,
@@ -221,7 +221,7 @@ def salvage(
 
 
 @command(
-    START,
+    FIRST_STEPS,
     "mqlog doctor /data/store",
     "mqlog doctor rocketmqs://ns1:9876 -o tlsCaFile=/etc/mqlog/ca.pem",
     "mqlog doctor rocketmq://ns1:9876 --spark",

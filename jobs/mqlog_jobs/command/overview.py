@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from mqlog_jobs.command.app import VIEWS, command
+from mqlog_jobs.command.app import FIRST_STEPS, command
 from mqlog_jobs.command.parameters import (
     OF_A_CLUSTER,
     AsJson,
@@ -32,7 +32,7 @@ def _known_order(value: str) -> str:
 
 
 @command(
-    VIEWS,
+    FIRST_STEPS,
     "mqlog report /data/store",
     "mqlog report '/data/brokers/*/store' -o brokers.html --verify",
     "mqlog report rocketmq://ns1:9876 --samples samples.parquet",
@@ -84,7 +84,7 @@ def report(
 
 
 @command(
-    VIEWS,
+    FIRST_STEPS,
     "mqlog top /data/store",
     "mqlog top rocketmq://ns1:9876 --sort time",
     "mqlog top /data/store --json --interval 10",
@@ -118,7 +118,8 @@ def top(
     On a terminal it fills the screen until q ends it. The key / filters groups and topics, Enter
     shows the queues of a group.
 
-    In a pipe, or with --json, it looks twice, an interval apart, and prints the second look.
+    In a pipe, or with --json, it looks twice, an interval apart, and prints the second look; with
+    --count more of them. So it does on a terminal that cannot be redrawn (TERM=dumb), without end.
     """
     from mqlog_jobs.places import Named
     from mqlog_jobs.top import show

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqlog_jobs.command.app import MORE_TABLES, VIEWS
+from mqlog_jobs.command.app import FIRST_STEPS, MORE_TABLES, VIEWS
 from mqlog_jobs.command.parameters import (
     Groups,
     NamedStores,
@@ -59,7 +59,7 @@ def _unless(column: str, word: str) -> Callable[["pa.Table"], "pa.Array"]:
     return lambda rows: pc.not_equal(rows[column], word)
 
 
-@place_command(VIEWS, "mqlog topics /data/store --json", "mqlog topics rocketmq://ns1:9876")
+@place_command(FIRST_STEPS, "mqlog topics /data/store --json", "mqlog topics rocketmq://ns1:9876")
 def topics(named: "Named", form: "Form", *, system: System = False) -> None:
     """List the topics: permissions, queues, messages, bytes."""
     _show(named, form, "topics", {}, system=system)

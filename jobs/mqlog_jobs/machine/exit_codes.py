@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from mqlog_jobs.machine.codes import FAILED, READER_GONE
-from mqlog_jobs.machine.named_stream import NamedStream
+from mqlog_jobs.machine.named_stream import REPLACING, NamedStream
 from mqstore.errors import StoreError, printable, shown
 
 STANDARD_OUTPUT: Final = "standard output"
@@ -120,7 +120,7 @@ def _named(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(NamedStream(stream.fileno(), STANDARD_OUTPUT, closefd=False)),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors=REPLACING if stream.errors == "strict" else stream.errors,
         line_buffering=stream.isatty(),
     )
 

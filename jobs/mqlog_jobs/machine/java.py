@@ -91,7 +91,8 @@ def _version(java: Path) -> int:
         done = subprocess.run(
             [java, "-version"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
             timeout=_ANSWER_SECONDS,
         )
@@ -111,10 +112,10 @@ def _wrapped(runtime: Path, version: str) -> Path:
         home = parent / f"mqlog-java-{version}"
         launcher = home / "bin" / "java"
         try:
-            if not launcher.is_file() or launcher.read_text() != text:
+            if not launcher.is_file() or launcher.read_text(encoding="utf-8") != text:
                 launcher.parent.mkdir(parents=True, exist_ok=True)
                 written = launcher.with_name(f"java.{os.getpid()}")
-                written.write_text(text)
+                written.write_text(text, encoding="utf-8")
                 written.chmod(0o755)
                 written.replace(launcher)  # Atomic: two sessions may start at once.
         except OSError:

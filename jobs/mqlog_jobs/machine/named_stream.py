@@ -1,7 +1,40 @@
-"""A stream that is named in its errors: a full disk there is not one of the store."""
+"""Streams for people: named in their errors, and able to take any character.
 
+A full disk there is not one of the store. What the encoding of a terminal or a pipe does not have
+is written by its code, dashes and the like by what looks like them.
+"""
+
+import codecs
 import io
-from typing import Any
+from typing import Any, Final
+
+REPLACING: Final = "mqlog.replacing"
+"""The name of an error handler of encodings."""
+
+_ALIKE: Final = {
+    "–": "-",
+    "—": "-",
+    "…": "~",
+    "≈": "~",
+    "·": ".",
+    "×": "x",
+    "→": ">",
+    "µ": "u",
+    "▏": "|",
+    "▲": "^",
+    "▼": "v",
+}
+
+
+def _replaced(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    if error.object[error.start] in _ALIKE:
+        return _ALIKE[error.object[error.start]], error.start + 1
+    return codecs.backslashreplace_errors(error)
+
+
+codecs.register_error(REPLACING, _replaced)
 
 
 class NamedStream(io.FileIO):

@@ -139,8 +139,9 @@ def json_lines(rows: Iterable[Row], stream: TextIO | None = None) -> int:
     """
     stream = stream or sys.stdout
     number = 0
+    is_ascii = not (stream.encoding or "utf-8").lower().startswith("utf")
     for row in rows:
-        stream.write(json_text(_plain(row)) + "\n")
+        stream.write(json_text(_plain(row), is_ascii=is_ascii) + "\n")
         number += 1
     return number
 
@@ -161,12 +162,13 @@ def comma_separated(
         writer.writerow([_field(plain[name], escaped=escaped) for name in names])
 
 
-def json_text(value: object) -> str:
+def json_text(value: object, *, is_ascii: bool = False) -> str:
     r"""Return ``value`` as JSON in one line, with ``\uXXXX`` for what is not printable.
 
-    A reader gets the same value: other characters stand as they are (RFC 8259, section 7).
+    A reader gets the same value: other characters stand as they are (RFC 8259, section 7), unless
+    ``is_ascii``.
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=is_ascii, separators=(",", ":"))
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

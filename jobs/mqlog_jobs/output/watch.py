@@ -24,7 +24,7 @@ def watch(
     ``draw`` prints on the console that it is given; without one it writes to standard output, for
     a program. Its errors end the loop.
     """
-    if console is None or not console.is_terminal:
+    if console is None or not console.is_terminal or console.is_dumb_terminal:
         for number in _rounds(rounds, interval_s):
             if number and console:
                 console.print()

@@ -50,13 +50,6 @@ def run(console: Console, meter: Meter, sorting: Sorting, interval_s: float, fra
                 live.update(_frame(console, meter, found, view, interval_s), refresh=True)
 
 
-def measured(meter: Meter, interval_s: float) -> Measured:
-    """Look twice, an interval apart; return what the second look found."""
-    meter.measure()
-    time.sleep(interval_s)
-    return meter.measure()
-
-
 def _frame(
     console: Console, meter: Meter, measured: Measured, view: Shown, interval_s: float
 ) -> Text:

@@ -1,8 +1,10 @@
 """The command ``top``: a full screen, one frame, or rows for a program."""
 
 import sys
+import time
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import count
 
 from rich.console import Console
 
@@ -13,7 +15,6 @@ from mqlog_jobs.top.frame import draw, row
 from mqlog_jobs.top.meter import Meter
 from mqlog_jobs.top.view import Shown, Sorting
 from mqstore.backlog import BacklogRequest
-from mqstore.errors import InvalidOptionError
 from mqstore.read.message_query import check_known
 
 
@@ -33,15 +34,15 @@ class TopRequest:
 
 
 def top(named: Named, request: TopRequest, *, as_json: bool) -> None:
-    """Show flows until a key ends it; a frame of two looks where there is no terminal.
+    """Show flows until a key ends it; where no screen can be redrawn, print frames.
 
-    Raises InvalidOptionError for --count without a terminal, UnknownTopicError, and what looking
-    raises.
+    In a pipe it is one frame, if --count does not say otherwise. Raises UnknownTopicError, and what
+    looking raises.
     """
     console = render.terminal()
-    full = console.is_terminal and sys.stdin is not None and sys.stdin.isatty() and not as_json
-    if request.frames and not full:
-        raise InvalidOptionError("--count", request.frames, "is for a terminal: a pipe gets one")
+    has_keys = sys.stdin is not None and sys.stdin.isatty()
+    redraws = console.is_terminal and not console.is_dumb_terminal
+    full = redraws and has_keys and not as_json
     groups = BacklogRequest(groups=request.groups)
     with named.opened(request.topic, groups=groups.named, damaged=True) as stores:
         if request.topic is not None:
@@ -56,8 +57,15 @@ def _show(
     if full:
         screen.run(console, meter, request.sorting, request.interval_s, request.frames)
         return
-    measured = screen.measured(meter, request.interval_s)
-    if as_json:
-        render.json_lines(map(row, request.sorting.of(measured.flows)))
-    else:
-        draw(console, measured, Shown(request.sorting))
+    in_pipe = as_json or not console.is_terminal
+    meter.measure()
+    for number in range(request.frames or 1) if request.frames or in_pipe else count():
+        time.sleep(request.interval_s)
+        measured = meter.measure()
+        if as_json:
+            render.json_lines(map(row, request.sorting.of(measured.flows)))
+        else:
+            if number:
+                console.print()
+            draw(console, measured, Shown(request.sorting))
+        sys.stdout.flush()

@@ -170,7 +170,7 @@ def _commit_offsets(root: Path) -> None:
     text = json.dumps({"offsetTable": committed}, indent="\t")
     path = root / "config" / "consumerOffset.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(re.sub(r'"(\d+)":', r"\1:", text))
+    path.write_text(re.sub(r'"(\d+)":', r"\1:", text), encoding="utf-8")
 
 
 def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None:

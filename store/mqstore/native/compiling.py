@@ -27,6 +27,7 @@ _COMPILER_FLAGS: Final = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-g0")
 # zig adds checks for undefined behaviour of its own, which need a runtime that is not there, and
 # compiles for the processor of this machine alone, unless it is told otherwise.
 _ZIG: Final = ("-m", "ziglang", "cc", "-fno-sanitize=all", "-mcpu=baseline")
+_SMALLEST: Final = "#include <stdint.h>\n#include <string.h>\nint32_t one(void) {return 1;}"
 # The linker of macOS writes this name into the library: by default the path of a folder here.
 _NAME_ON_MACOS: Final = f"-Wl,-install_name,@rpath/{LIBRARY_NAME}"
 
@@ -38,7 +39,10 @@ class CompileError(Exception):
 def sources() -> list[tuple[str, str]]:
     """Return name and text of each source, also of the header that is made."""
     paths = sorted((*FOLDER.glob("*.c"), *FOLDER.glob("*.h")))
-    return [(_VERSIONS, _versions()), *((path.name, path.read_text()) for path in paths)]
+    return [
+        (_VERSIONS, _versions()),
+        *((path.name, path.read_text(encoding="utf-8")) for path in paths),
+    ]
 
 
 def digest() -> str:
@@ -91,7 +95,7 @@ def compile_library(
 
 def write_made_header(folder: Path) -> None:
     """Write the header that is made of the record versions into a folder for the compiler."""
-    (folder / _VERSIONS).write_text(_versions())
+    (folder / _VERSIONS).write_text(_versions(), encoding="utf-8")
 
 
 def _versions() -> str:
@@ -102,7 +106,7 @@ def _versions() -> str:
 def _works(compiler: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "empty.c"
-        source.write_text("#include <stdint.h>\n#include <string.h>\nint32_t one(void) {return 1;}")
+        source.write_text(_SMALLEST, encoding="utf-8")
         try:
             _run([*compiler, *_COMPILER_FLAGS, str(source), "-o", str(source.with_suffix(".so"))])
         except CompileError:
@@ -113,7 +117,12 @@ def _works(compiler: Sequence[str]) -> bool:
 def _run(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(str(error)) from error

@@ -83,7 +83,7 @@ def test_one_process_at_a_time_and_none_that_is_gone(server: S3Server, tmp_path:
     found = repository(server, tmp_path)
     laid = lay_out(tmp_path / "store", messages(5), SMALL)
     take_point(laid.root, found.backing)
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     mine = {"pid": os.getpid(), "host": socket.gethostname(), "boot": boot}
     key = f"{found.address.removeprefix(f's3://{BUCKET}/')}/lock/other"
 

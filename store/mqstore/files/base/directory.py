@@ -3,11 +3,14 @@
 Every component below the directory is opened relative to its parent with O_NOFOLLOW, so a symbolic
 link anywhere in a store, wherever it points, is an UnsafePathError; so is anything that is not
 a plain file where a file is expected (a FIFO or a device could block or answer for ever).
+
+Names in a store are UTF-8 whatever the locale is, as topics are in its records.
 """
 
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from mqstore.errors import StoreNotFoundError, UnsafePathError
 from mqstore.files.base.folder import Entry, Folder, OnlyFile
 from mqstore.files.base.read_file import LocalFile
 
+_IS_UTF8 = sys.getfilesystemencoding() == "utf-8"  # Else that of the locale, such as GBK.
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -115,13 +119,14 @@ class Directory(Folder):
         """Return the sorted names in ``path``, whatever they are; none if it is not there."""
         try:
             with self._opened(path) as fd:
-                return sorted(os.listdir(fd))  # noqa: PTH208 - a descriptor has no Path
+                return sorted(map(_stored_name, os.listdir(fd)))  # noqa: PTH208 - a descriptor has no Path
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def exists(self, path: str = "") -> bool:
         """Tell whether ``path`` is there, as anything."""
-        return os.path.lexists(f"{self.name}/{path}")
+        whole = _system_path(self._path(path))
+        return os.path.lexists(os.path.join(os.fsencode(self.root), whole))  # noqa: PTH118
 
     def is_directory(self, path: str) -> bool:
         """Tell whether ``path`` is there as a real directory."""
@@ -166,11 +171,21 @@ def folder_of(root: str | os.PathLike[str] | Folder) -> Folder:
     return Directory(os.path.abspath(root))  # noqa: PTH100
 
 
+def _stored_name(name: str) -> str:
+    """Return the name of a file in a store, of the name that Python lists."""
+    return name if _IS_UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
+
+
+def _system_path(path: str) -> bytes:
+    """Return the bytes of a path below the root."""
+    return path.encode("utf-8", "surrogateescape")
+
+
 def _surveyed(entry: "os.DirEntry[str]") -> tuple[str, str, int]:
     status = entry.stat(follow_symlinks=False)
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "special")
-    return entry.name, kind, status.st_size if kind == "file" else 0
+    return _stored_name(entry.name), kind, status.st_size if kind == "file" else 0
 
 
 def _only_file(parent: int, name: str, most: int) -> OnlyFile | None:
@@ -181,7 +196,7 @@ def _only_file(parent: int, name: str, most: int) -> OnlyFile | None:
                 there = list(islice(entries, 2))
             if len(there) != 1 or not there[0].is_file(follow_symlinks=False):
                 return None
-            fd = _open(there[0].name, _FILE, folder, name)
+            fd = _open(_stored_name(there[0].name), _FILE, folder, name)
         finally:
             os.close(folder)
     except (OSError, UnsafePathError):
@@ -189,17 +204,21 @@ def _only_file(parent: int, name: str, most: int) -> OnlyFile | None:
     try:
         status = os.fstat(fd)
         is_plain = stat.S_ISREG(status.st_mode)
-        return OnlyFile(there[0].name, status.st_size, os.pread(fd, most, 0)) if is_plain else None
+        return (
+            OnlyFile(_stored_name(there[0].name), status.st_size, os.pread(fd, most, 0))
+            if is_plain
+            else None
+        )
     finally:
         os.close(fd)
 
 
 def _entry(entry: "os.DirEntry[str]", where: str) -> Entry:
     if entry.is_dir(follow_symlinks=False):
-        return Entry(entry.name, True, 0)
+        return Entry(_stored_name(entry.name), True, 0)
     status = entry.stat(follow_symlinks=False)
     if stat.S_ISREG(status.st_mode):
-        return Entry(entry.name, False, status.st_size)
+        return Entry(_stored_name(entry.name), False, status.st_size)
     raise UnsafePathError(f"{where}/{entry.name}", "a symbolic link or special file")
 
 
@@ -207,7 +226,7 @@ def _open(name: str, flags: int, parent: int, path: str) -> int:
     if name in {"", ".", ".."} or "\0" in name:
         raise UnsafePathError(path, "not a name inside the store")
     try:
-        return os.open(name, flags, dir_fd=parent)
+        return os.open(_system_path(name), flags, dir_fd=parent)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO}:
             raise UnsafePathError(path, "a symbolic link or special file") from error
@@ -218,4 +237,4 @@ def _open(name: str, flags: int, parent: int, path: str) -> int:
 
 
 def _is_link(name: str, parent: int) -> bool:
-    return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    return stat.S_ISLNK(os.stat(_system_path(name), dir_fd=parent, follow_symlinks=False).st_mode)

@@ -61,7 +61,7 @@ def file_system(path: str) -> str:
     except (OSError, AttributeError):
         return ""
     try:
-        fields = (_DESCRIPTORS / str(fd)).read_text().splitlines()
+        fields = (_DESCRIPTORS / str(fd)).read_text(encoding="utf-8").splitlines()
         mount_id = next((line.split()[1] for line in fields if line.startswith("mnt_id:")), "")
         with _MOUNTS.open(encoding="utf-8", errors="replace") as mounts:
             return type_of_mount(mounts, mount_id)

@@ -58,7 +58,7 @@ def _locks(path: str) -> list[list[str]]:
     """Return the fields of each lock and lease that is held on a file, without those waited for."""
     try:
         file = os.stat(path)  # noqa: PTH116
-        lines = _LOCKS.read_text().splitlines()
+        lines = _LOCKS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     major, minor = os.major(file.st_dev), os.minor(file.st_dev)
@@ -85,6 +85,9 @@ def _open_in(pid: int) -> Iterator[tuple[int, int]]:
 
 def _process(pid: int) -> Process:
     try:
-        return Process(pid, Path(f"{_PROCESSES}/{pid}/comm").read_text().strip())
+        return Process(
+            pid,
+            Path(f"{_PROCESSES}/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip(),
+        )
     except OSError:
         return Process(pid, "gone")

@@ -333,6 +333,6 @@ def _try_until(deadline: float, attempt: Callable[[], bool]) -> bool:
 def _break_time_s() -> float:
     """Return how long the kernel lets an open wait for a lease's holder; it may be for ever."""
     try:
-        return float(_BREAK_TIME.read_text()) or float("inf")
+        return float(_BREAK_TIME.read_text(encoding="utf-8")) or float("inf")
     except (OSError, ValueError):
         return float(_USUAL_BREAK_TIME_S)

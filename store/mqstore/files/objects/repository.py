@@ -238,7 +238,7 @@ def _self() -> dict[str, object]:
 
 def _boot() -> str:
     with suppress(OSError):
-        return _BOOT.read_text().strip()
+        return _BOOT.read_text(encoding="utf-8").strip()
     return ""
 
 

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from live.conftest import PATIENT
 from live.loopback import Play, json_answer, listening, read_request
 from mqstore.errors import InvalidOptionError
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.connection import Connection, NotUnderstoodError
 from mqstore.live.remoting.errors import BrokerUnavailableError
 from mqstore.live.remoting.requests import GET_BROKER_RUNTIME_INFO
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.tls import Tls
 
 FILES = Path(__file__).parent / "tls"
@@ -98,6 +101,67 @@ def test_who_closes_every_connection_is_not_taken_for_one_of_the_other_speech(
     with listening(closes) as address, pytest.raises(BrokerUnavailableError, match=words) as caught:
         ask(address, tls)
     assert not isinstance(caught.value, NotUnderstoodError)
+
+
+class Permissive:
+    """A server of tlsMode=permissive, which takes both; it closes some connections at once.
+
+    ``closes`` has for each plain connection, or for each by TLS, whether it is closed.
+    """
+
+    def __init__(self, *, plain: list[bool], secure: list[bool]) -> None:
+        self._closes = {False: plain, True: secure}
+        self._secure = serving("server")
+
+    def play(self, peer: socket.socket) -> None:
+        """Answer, or close at the first bytes."""
+        is_secure = peer.recv(1, socket.MSG_PEEK) == b"\x16"
+        left = self._closes[is_secure]
+        if left and left.pop(0):
+            closes(peer)
+        elif is_secure:
+            self._secure(peer)
+        else:
+            answers_plainly(peer)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("tls", [None, Tls(CA)])
+def test_a_server_of_both_speeches_that_closes_some_connections_is_not_foreign(
+    tls: Tls | None, before: int
+) -> None:
+    """As one that is cut, or being started; twice in the way of the probe."""
+    cut = [True, *[True] * before, False]
+    for first in (cut, [*cut[:-1], True, False]):
+        server = Permissive(plain=list(first), secure=list(first))
+        with listening(server.play) as address:
+            with pytest.raises(BrokerUnavailableError, match="in front of a server") as caught:
+                ask(address, tls)
+            assert not isinstance(caught.value, NotUnderstoodError)
+
+
+def test_a_server_that_understood_us_once_is_never_taken_for_a_foreign_one() -> None:
+    server = Permissive(plain=[False, *[True] * 20], secure=[])
+    understood: set[str] = set()
+    with listening(server.play) as address:
+        for is_cut in (False, True):
+            with Connection(address, PATIENT, understood=understood) as connection:
+                expected = pytest.raises(BrokerUnavailableError) if is_cut else nullcontext()
+                with expected as caught:
+                    connection.receive(connection.send(GET_BROKER_RUNTIME_INFO()))
+                assert caught is None or type(caught.value) is BrokerUnavailableError
+    assert understood == {address}
+
+
+def test_a_task_takes_no_server_for_a_foreign_one_that_the_driver_has_reached() -> None:
+    settings = ClusterSettings(name_servers=("127.0.0.1:1",), limits=PATIENT)
+    with listening(serving("server")) as address:
+        for was_reached, kind in ((True, BrokerUnavailableError), (False, NotUnderstoodError)):
+            with Cluster(settings, was_reached=was_reached) as cluster:
+                connection = cluster.connection(address)
+                with pytest.raises(BrokerUnavailableError) as caught:
+                    connection.receive(connection.send(GET_BROKER_RUNTIME_INFO()))
+                assert type(caught.value) is kind
 
 
 def test_our_certificate_is_shown_where_it_is_wanted() -> None:

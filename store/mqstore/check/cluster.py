@@ -99,7 +99,7 @@ def _ask(settings: ClusterSettings, address: str) -> tuple[StoreError | None, in
     try:
         with Cluster(replace(settings, name_servers=(address,))) as cluster:
             if settings.endpoint == PROXY:
-                cluster.ask_name_server(route_request())
+                cluster.ask_name_servers([route_request()])
             else:
                 cluster.brokers()
     except StoreError as error:

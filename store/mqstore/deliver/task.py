@@ -52,7 +52,7 @@ def sending(job: SendJob, *, partition: int, attempt: int) -> Iterator["SendTask
     Raises as SendTask#take.
     """
     settings = job.settings
-    with Cluster(settings.cluster) as cluster:
+    with Cluster(settings.cluster, was_reached=True) as cluster:
         topics = TaskTopics(WriteQueues(cluster, new_queues(settings), job.queues), job)
         sender = Sender(cluster, sender_settings(job), topics.queues)
         sink = SendSink(job, topics.placed, sender)
@@ -67,7 +67,7 @@ def hand_on(
 
     Raises InvalidMessageError, InvalidOptionError, OSError, and what WriteQueues#of raises.
     """
-    with Cluster(job.settings.cluster) as cluster:
+    with Cluster(job.settings.cluster, was_reached=True) as cluster:
         topics = TaskTopics(WriteQueues(cluster, new_queues(job.settings), job.queues), job)
         sink = HandingSink(job, topics.placed, partition, attempt)
         return hand_on_rows(sink, topics, batches, (partition, attempt))

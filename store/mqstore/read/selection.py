@@ -237,6 +237,14 @@ class OpenStores:
         ``queue`` is a broker's name (None: of any), a topic and a queueId.
         """
         broker, topic, queue_id = queue
+        there_are = {snapshot.broker_name for snapshot in snapshots}
+        if broker is not None and broker not in there_are:
+            advice = instead("broker", broker, there_are)
+            away = ". A broker that is away is not registered" if self._clusters else ""
+            raise UnknownTopicError(
+                f"option {option}: broker {shown(broker)} of topic {shown(topic)} is not there; "
+                f"{advice}{away}"
+            )
         held: set[int] = set()
         for source, snapshot in zip(self.sources, snapshots, strict=True):
             if broker in (None, snapshot.broker_name):

@@ -79,7 +79,7 @@ class LiveWire:
         self._receipts = Receipts() if receipts is None else receipts
         self._number_of: dict[str, int] | None = None if receipts is None else {}
         self._pace = pace
-        self._reading = Cluster(job.settings.cluster)
+        self._reading = Cluster(job.settings.cluster, was_reached=True)
         self._sending = self._reading.twin()
         self._control = ControlLog(self._reading, self.topic)
         self._ends_read: Mapping[str, int] = {}

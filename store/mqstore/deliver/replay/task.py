@@ -84,7 +84,7 @@ def encode(task: ReplayTask, number: int, slices: Sequence[QueueSlice]) -> Hande
     ``deliver.task.hand_on`` raises.
     """
     job = task.job
-    with Cluster(job.settings.cluster) as cluster:
+    with Cluster(job.settings.cluster, was_reached=True) as cluster:
         placing = _Placing(task, cluster, slices)
         sink = HandingSink(job, placing.placed, number, _ATTEMPT)
         batches = placing.source.batches()
@@ -99,7 +99,7 @@ def send(task: ReplayTask, number: int, slices: Sequence[QueueSlice]) -> SentPar
     Raises what a scan raises and what ``deliver.task.send`` raises.
     """
     job, receipts, pace = task.job, Receipts(), task.rate.pace()
-    with Cluster(job.settings.cluster) as cluster:
+    with Cluster(job.settings.cluster, was_reached=True) as cluster:
         placing = _Placing(task, cluster, slices)
         sender = Sender(
             cluster,

@@ -149,7 +149,7 @@ class ClusterBrokers:
 
     def source(self, broker_name: str) -> "ClusterBounds":
         """Return that broker, registered or not; sources of one finder share connections."""
-        settings = self._cluster.settings  # They say what the servers turned out to be.
+        settings = self._cluster.settings_for(broker_name)
         origin = ClusterOrigin(settings, broker_name, self._named, self._told)
         return ClusterBounds(origin, self._cluster, self._fleet)
 

@@ -4,11 +4,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from mqstore.errors import shown
+from mqstore.errors import StoreError, shown
 from mqstore.live.remoting.errors import BrokerUnavailableError
 from mqstore.read.selection import instead, near_names
 
 _LOG = logging.getLogger(__name__)
+_SILENT: set[tuple[str, str]] = set()
+"""Servers that were warned of in this process."""
 
 
 def absence(broker: str, topic: str) -> str:
@@ -61,4 +63,36 @@ def warn_of_strangers(named: Iterable[str], registered: Iterable[str]) -> None:
 @cache
 def _warn(name: str, known: frozenset[str]) -> None:
     advice = instead("broker", name, known)
-    _LOG.warning("option brokerAddresses: no broker %s is registered; %s", shown(name), advice)
+    _LOG.warning(
+        "option brokerAddresses: no broker %s is registered, and a read leaves it out; %s",
+        shown(name),
+        advice,
+    )
+
+
+def warn_of_silence(address: str, error: StoreError | None, *, is_proxy: bool) -> None:
+    """Warn, once in a process, of a name server or a proxy that does not answer as others do.
+
+    ``error`` None: it is late.
+    """
+    kind = "proxy" if is_proxy else "name server"
+    reason = "it is late" if error is None else str(error)
+    if (address, kind) not in _SILENT:
+        _SILENT.add((address, kind))
+        _LOG.warning(
+            "%s %s is passed over, and a broker that it alone knows is left out: %s",
+            kind,
+            address,
+            reason,
+        )
+
+
+@cache
+def warn_of_unregistered(broker: str, why: str) -> None:
+    """Warn, once in a process, that a broker which something names is registered nowhere."""
+    _LOG.warning(
+        "broker %s is not registered at any name server that answers, and its messages are left "
+        "out: %s names it. Start it, and wait until it is registered",
+        shown(broker),
+        why,
+    )

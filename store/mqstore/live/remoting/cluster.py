@@ -1,7 +1,7 @@
 """A cluster: its name servers, what they tell of brokers, and connections to the servers.
 
-Name servers know nothing of each other. One is asked for as long as it answers; when it does
-not, the next; and all when a route lacks a broker, which a name server forgets with its connection.
+Name servers know nothing of each other, and each forgets a broker with its connection, and all of
+them when it is started again. So all are asked, and what they know is merged.
 In their place may be RocketMQ 5 proxies (proxies.py), which serve all brokers at their own address:
 which of both they are is told by their first answers.
 
@@ -11,14 +11,19 @@ NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAd
 
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live.remoting import proxies, requests
-from mqstore.live.remoting.advice import absence, no_topic, warn_of_strangers
+from mqstore.live.remoting.advice import (
+    absence,
+    no_topic,
+    warn_of_strangers,
+    warn_of_unregistered,
+)
 from mqstore.live.remoting.ahead import Ahead
 from mqstore.live.remoting.answers import checked, rows, table, value
 from mqstore.live.remoting.connection import Connection
@@ -35,6 +40,8 @@ from mqstore.live.remoting.routes import (
     MASTER_ID,
     Addresses,
     Route,
+    merge_addresses,
+    merge_routes,
     parse_brokers,
     parse_route,
     refuse_static,
@@ -70,6 +77,10 @@ class Cluster(Servers):
         self._routes: dict[str, Route] = {}
         self._has_compared = False
         self._absent: set[tuple[str, str]] = set()
+        self._with_master: set[str] = set()
+        """Brokers of which a master was registered once."""
+        self._naming: dict[str, list[str]] = {}
+        """By broker the proxies whose routes name it."""
         self.ahead = Ahead()
         """What was asked of many brokers at once, for those who ask one by one."""
 
@@ -77,7 +88,10 @@ class Cluster(Servers):
         """Return a cluster with connections of its own that knows where this one's brokers are."""
         found = Cluster(self.settings, was_reached=self._has_contact, tls=self._tls)
         found._brokers = dict(self._brokers)
-        found._was_served = self._was_served
+        found._with_master = self._with_master
+        found._naming = self._naming
+        found._was_served, found._was_reached = self._was_served, self._was_reached
+        found._understood = self._understood
         found._name_servers = self._name_servers  # What fails for one is passed over by both.
         return found
 
@@ -113,8 +127,14 @@ class Cluster(Servers):
             return None
         refuse_static(found)
         self._routes[topic] = found
-        self._brokers |= found.brokers
+        self._note_brokers(found.brokers)
+        for broker in sorted(found.ordered - found.brokers.keys()):
+            warn_of_unregistered(broker, f"the order of topic {shown(topic)}")
         return found
+
+    def _note_brokers(self, brokers: Mapping[str, Addresses]) -> None:
+        self._brokers |= brokers
+        self._with_master |= {name for name, by_id in brokers.items() if MASTER_ID in by_id}
 
     def note_absent(self, broker: str, topic: str) -> None:
         """Note that a broker lacks a topic that name servers show on it; the first time, warn."""
@@ -137,30 +157,40 @@ class Cluster(Servers):
 
     def topic_names(self) -> list[str]:
         """Return all names that name servers list: topics, and names of brokers and clusters."""
-        answer, address = self.ask_name_server(request := requests.GET_ALL_TOPIC_LIST())
-        names = rows(address, value(address, request, answer), "topicList")
-        return sorted(name for name in names if isinstance(name, str))
+        request, names = requests.GET_ALL_TOPIC_LIST(), set[str]()
+        for (answer,), address in self.ask_name_servers([request]):
+            listed = rows(address, value(address, request, answer), "topicList")
+            names |= {name for name in listed if isinstance(name, str)}
+        return sorted(names)
 
     def brokers(self) -> dict[str, Addresses]:
         """Return the addresses of all brokers registered now; of proxies, of those in routes."""
-        found, address = self._cluster_info() if not self._is_proxy else (None, "")
+        told = [] if self._is_proxy else self._cluster_info()
         if self._is_proxy:
             return dict(self._brokers)
-        brokers = parse_brokers(address, found)
-        self._brokers |= brokers
+        brokers = merge_addresses(
+            [parse_brokers(address, found) for found, address in told], self._unreached
+        )
+        self._note_brokers(brokers)
+        warn_of_strangers(self.settings.broker_addresses, brokers)
         return brokers
 
     def cluster_names(self) -> list[str]:
         """Return the names of the clusters that the brokers are of: each has a topic's name too."""
-        found, address = self._cluster_info()
-        return sorted(str(name) for name in table(address, found, "clusterAddrTable"))
+        told = (
+            table(address, found, "clusterAddrTable") for found, address in self._cluster_info()
+        )
+        return sorted({str(name) for clusters in told for name in clusters})
 
-    def _cluster_info(self) -> tuple[Any, str]:
+    def _cluster_info(self) -> list[tuple[Any, str]]:
+        """Return what each name server knows, and its address; proxies tell nothing."""
         request = requests.GET_BROKER_CLUSTER_INFO()
         if self._is_proxy is None:  # A proxy is told by its refusal.
             request = replace(request, accepts=ANSWERED_OR_NOT)
-        answer, address = self.ask_name_server(request)
-        return None if self._is_proxy else value(address, request, answer), address
+        answers = self.ask_name_servers([request])
+        if self._is_proxy:
+            return []
+        return [(value(address, request, answer), address) for (answer,), address in answers]
 
     def master(self, broker: str) -> str:
         """Return the address of a broker's master; raises NoMasterError where none is known."""
@@ -249,7 +279,7 @@ class Cluster(Servers):
             except BrokerUnavailableError as error:
                 failure = self.located(broker, error)
             except NoMasterError as error:
-                if is_first:
+                if is_first and not self._had_master(broker):
                     raise
                 failure = error
         for broker, connection, numbers in sent:
@@ -261,6 +291,10 @@ class Cluster(Servers):
                 self.abandon()
                 raise
         return failure
+
+    def _had_master(self, broker: str) -> bool:
+        """Tell whether a broker's master was seen before: then it may come back."""
+        return self._was_reached or broker in self._with_master
 
     def _sent(
         self, broker: str, places: Sequence[int], asked: Sequence[tuple[str, Request]]
@@ -292,26 +326,21 @@ class Cluster(Servers):
             answers[place] = checked(address, asked[place][1], answer), address
 
     def _ask_for_routes(self, topics: Sequence[str]) -> list[tuple[str, Route | None]]:
-        """Return what name servers say; all of them are asked while one lacks a known broker."""
-        found: dict[str, Route | None] = dict.fromkeys(topics)
-        left = list(found)
-        for _ in self._name_servers:
-            asked = [
-                requests.GET_ROUTEINFO_BY_TOPIC(topic=topic, acceptStandardJsonOnly=True)
-                for topic in left
-            ]
-            answers, address = self._ask_name_server(asked)
-            for topic, request, answer in zip(left, asked, answers, strict=True):
+        """Return the union of what name servers say, or proxies."""
+        asked = [
+            requests.GET_ROUTEINFO_BY_TOPIC(topic=topic, acceptStandardJsonOnly=True)
+            for topic in topics
+        ]
+        told: dict[str, list[Route]] = {topic: [] for topic in topics}
+        for answers, address in self.ask_name_servers(asked):
+            for topic, request, answer in zip(topics, asked, answers, strict=True):
                 if answer.code == requests.SUCCESS:
-                    route = self._route_of(address, topic, value(address, request, answer))
-                    before = found[topic]
-                    if before is None or len(route.queues) > len(before.queues):
-                        found[topic] = route
-            left = [topic for topic in left if self._lacks_brokers(topic, found[topic])]
-            if not left:
-                break
-            self._name_servers.append(self._name_servers.pop(0))
-        return [(topic, found[topic]) for topic in topics]
+                    found = value(address, request, answer)
+                    told[topic].append(self._route_of(address, topic, found))
+        return [
+            (topic, merge_routes(told[topic], self._unreached) if told[topic] else None)
+            for topic in topics
+        ]
 
     def _route_of(self, address: str, topic: str, found: Any) -> Route:
         """Return a route as it was told; that of a proxy with the proxy's own address.
@@ -321,6 +350,10 @@ class Cluster(Servers):
         route = parse_route(address, topic, found)
         if not self._is_proxy:
             return route
+        for broker in route.brokers:
+            naming = self._naming.setdefault(broker, [])
+            if address not in naming:
+                naming.append(address)
         queue = next(route.each(), None)
         if not self._was_served and queue is not None:
             self._was_served = True
@@ -343,21 +376,40 @@ class Cluster(Servers):
                 reason = proxies.LOCAL_MODE.format(port=port, waited=waited_ms / 1000)
                 raise LocalModeError(address, reason) from None
 
-    def _lacks_brokers(self, topic: str, found: Route | None) -> bool:
-        known = self._routes.get(topic)
-        return known is not None and not set(known.queues) <= set(found.queues if found else ())
-
     def _addresses(self, broker: str) -> Addresses:
         if self._is_proxy:
-            return {MASTER_ID: self._name_servers[0]}
+            return {MASTER_ID: self._proxy_of(broker)}
         # While a broker registers, name servers show it without any address for a moment.
         if not self._brokers.get(broker):
             self.brokers()
         return self._brokers.get(broker, {})
 
+    def settings_for(self, broker: str) -> ClusterSettings:
+        """Return the settings, with the proxies first that named the broker in a route."""
+        naming = self._naming.get(broker, ())
+        if not self._is_proxy or len(naming) in {0, len(self.settings.name_servers)}:
+            return self.settings
+        ordered = sorted(self.settings.name_servers, key=lambda address: address not in naming)
+        return replace(self.settings, name_servers=tuple(ordered))
+
+    def _proxy_of(self, broker: str) -> str:
+        """Return the first proxy that named the broker in a route, else the first one.
+
+        A proxy that does not know a broker yet answers nothing about it.
+        """
+        naming = self._naming.get(broker, ())
+        return next((one for one in self._name_servers if one in naming), self._name_servers[0])
+
+    def failed_at(self, address: str) -> None:
+        """Have the next requests go to another proxy than that, if there is another."""
+        super().failed_at(address)
+        for naming in self._naming.values():
+            if address in naming:
+                naming.remove(address)
+
     def _address(self, broker: str, broker_id: int) -> str:
         if self.is_proxy:
-            return self._name_servers[0]
+            return self._proxy_of(broker)
         overrides = self.settings.broker_addresses
         if broker in overrides and broker_id == MASTER_ID:
             return overrides[broker]

@@ -13,7 +13,7 @@ import itertools
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import MutableSet, Sequence
 from typing import Final, Self
 
 import numpy as np
@@ -37,7 +37,7 @@ from mqstore.live.remoting.frame import (
 from mqstore.live.remoting.requests import GO_AWAY, Request
 from mqstore.live.remoting.settings import Limits
 from mqstore.live.remoting.sockets import connected, split_host
-from mqstore.live.remoting.speech import speaks_plainly, speaks_tls
+from mqstore.live.remoting.speech import is_foreign
 
 _AHEAD_BYTES: Final = 64 * 1024  # An answer of 32 messages comes with one call of the kernel.
 _UNARMED_SHARE: Final = 0.1
@@ -80,13 +80,17 @@ class Connection:
         *,
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
+        understood: MutableSet[str] | None = None,
+        finds_out_why: bool = True,
     ) -> None:
+        """``understood`` are addresses of servers that once answered; this one is added to them."""
         self.address = address
-        self.finds_out_why = True
+        self.finds_out_why = finds_out_why
         """Whether the other way of speaking is tried where a server closes without an answer."""
         self._limits = limits
         self._credentials = credentials
         self._tls = tls
+        self._understood = set[str]() if understood is None else understood
         self._opaques = itertools.count(1)
         self._awaited: set[int] = set()
         self._answers: dict[int, Frame] = {}
@@ -211,7 +215,9 @@ class Connection:
         except FrameError as error:
             self.close()
             raise BrokenAnswerError(self.address, str(error)) from error
-        self._has_answered = True
+        if not self._has_answered:
+            self._has_answered = True
+            self._understood.add(self.address)
         return frame
 
     def _take(self, count: int, deadline: float) -> bytes | memoryview:
@@ -287,7 +293,7 @@ class Connection:
             return self._closed()
         if isinstance(error, ssl.SSLError) and not self._has_answered:
             # With TLS 1.3 a server refuses our certificate after the handshake.
-            return NotUnderstoodError(self.address, _TLS_REFUSED.format(why=_text(error)))
+            return self._refused(error)
         return BrokerUnavailableError(self.address, f"the connection broke: {_text(error)}")
 
     def _alert(self) -> ssl.SSLError | None:
@@ -307,7 +313,8 @@ class Connection:
         """Return the error for a connection that the server closed.
 
         Before the first answer, what a server does that speaks TLS only, or none, looks like what
-        stands in front of a server that is away: so the other way of speaking is tried.
+        stands in front of a server that is away: so the other way of speaking is tried, unless
+        this server has understood us before.
         """
         self.close()
         if self._has_answered:
@@ -315,14 +322,20 @@ class Connection:
         return self._not_understood("the server closed the connection")
 
     def _not_understood(self, why: str) -> BrokerUnavailableError:
-        timeout_s = self._limits.connect_timeout_ms / 1000
-        if not self.finds_out_why:
-            return BrokerUnavailableError(self.address, _CLOSED)
-        if self._tls is None and speaks_tls(self.address, timeout_s):
-            return NotUnderstoodError(self.address, _SPEAKS_TLS)
-        if self._tls is not None and speaks_plainly(self.address, timeout_s):
-            return NotUnderstoodError(self.address, _SPEAKS_PLAINLY.format(why=why))
+        timeout_s, with_tls = self._limits.connect_timeout_ms / 1000, self._tls is not None
+        if self._may_be_foreign and is_foreign(self.address, timeout_s, with_tls=with_tls):
+            reason = _SPEAKS_PLAINLY.format(why=why) if with_tls else _SPEAKS_TLS
+            return NotUnderstoodError(self.address, reason)
         return BrokerUnavailableError(self.address, _CLOSED)
+
+    def _refused(self, error: Exception) -> BrokerUnavailableError:
+        """Return the error for a handshake that failed by more than a closed connection."""
+        kind = NotUnderstoodError if self._may_be_foreign else BrokerUnavailableError
+        return kind(self.address, _TLS_REFUSED.format(why=_text(error)))
+
+    @property
+    def _may_be_foreign(self) -> bool:
+        return self.finds_out_why and self.address not in self._understood
 
     def _connect(self) -> socket.socket:
         deadline = time.monotonic() + self._limits.connect_timeout_ms / 1000
@@ -349,8 +362,7 @@ class Connection:
             plain.close()
             if isinstance(error, _WORDLESS):
                 raise self._not_understood(_text(error)) from error
-            why = _TLS_REFUSED.format(why=_text(error))
-            raise NotUnderstoodError(self.address, why) from error
+            raise self._refused(error) from error
 
 
 def _text(error: Exception) -> str:

@@ -4,7 +4,7 @@ Reference: org.apache.rocketmq.remoting.protocol.route.TopicRouteData, QueueData
 (#selectBrokerAddr); PermName; MixAll.MASTER_ID; TopicRouteData#topicQueueMappingByBroker.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -37,6 +37,8 @@ class Route:
     is_static: bool = False
     write_queues: Mapping[str, int] = field(default_factory=dict)
     clusters: frozenset[str] = frozenset()
+    ordered: frozenset[str] = frozenset()
+    """The brokers that the configuration of an ordered topic names, registered or not."""
 
     def without(self, brokers: Collection[str]) -> "Route":
         """Return the route without the queues of those brokers."""
@@ -82,7 +84,57 @@ def parse_route(address: str, topic: str, found: Any) -> Route:
         reason = f"the route of {topic} has more than {MAX_QUEUES} queues"
         raise BrokenAnswerError(address, reason)
     is_static = bool(table(address, found, "topicQueueMappingByBroker"))
-    return Route(topic, queues, brokers, is_static, write_queues, frozenset(clusters - {""}))
+    ordered = _ordered_brokers(found.get("orderTopicConf"))
+    clusters.discard("")
+    return Route(topic, queues, brokers, is_static, write_queues, frozenset(clusters), ordered)
+
+
+def _ordered_brokers(configured: Any) -> frozenset[str]:
+    """Return the brokers of ``broker-a:4;broker-b:4``: NAMESPACE_ORDER_TOPIC_CONFIG."""
+    pieces = configured.split(";") if isinstance(configured, str) else []
+    return frozenset(name for piece in pieces if (name := piece.rpartition(":")[0].strip()))
+
+
+def merge_routes(routes: Sequence[Route], unreached: Collection[str]) -> Route:
+    """Return the union of what servers say of one topic; of two numbers of queues the larger.
+
+    ``unreached`` as in ``merge_addresses``.
+    """
+    first, queues, write_queues = routes[0], dict[str, int](), dict[str, int]()
+    for route in routes:
+        for merged, counts in ((queues, route.queues), (write_queues, route.write_queues)):
+            for broker, count in counts.items():
+                merged[broker] = max(count, merged.get(broker, 0))
+    return Route(
+        first.topic,
+        queues,
+        merge_addresses([route.brokers for route in routes], unreached),
+        any(route.is_static for route in routes),
+        write_queues,
+        frozenset().union(*(route.clusters for route in routes)),
+        frozenset().union(*(route.ordered for route in routes)),
+    )
+
+
+def merge_addresses(
+    told: Sequence[Mapping[str, Addresses]], unreached: Collection[str]
+) -> dict[str, Addresses]:
+    """Return the union of the brokers that servers know; of two addresses the first one.
+
+    An ``unreached`` address gives way to what a server says that knows the broker otherwise: it
+    is what a server remembers of a broker that it lost sight of.
+    """
+    merged: dict[str, Addresses] = {}
+    for broker in dict.fromkeys(name for brokers in told for name in brokers):
+        views = [brokers[broker] for brokers in told if broker in brokers]
+        merged[broker] = addresses = dict[int, str]()
+        for id_ in sorted({id_ for view in views for id_ in view}):
+            reached = [v[id_] for v in views if id_ in v and v[id_] not in unreached]
+            if reached:
+                addresses[id_] = reached[0]
+            elif all(id_ in view for view in views):
+                addresses[id_] = views[0][id_]
+    return merged
 
 
 def parse_brokers(address: str, found: Any) -> dict[str, Addresses]:

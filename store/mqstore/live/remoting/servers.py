@@ -7,11 +7,14 @@ import itertools
 import ssl
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Self
 
+from mqstore.errors import StoreError
 from mqstore.live.remoting import proxies, requests
-from mqstore.live.remoting.advice import all_failed, located
+from mqstore.live.remoting.advice import all_failed, located, warn_of_silence
 from mqstore.live.remoting.answers import checked
+from mqstore.live.remoting.asking import SideBySide
 from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import (
     BrokerTimeoutError,
@@ -40,12 +43,20 @@ class Servers:
         self._tls = tls or (settings.tls.context() if settings.tls else None)
         self._open: dict[tuple[str, str], Connection] = {}
         self._name_servers = list(settings.name_servers)
+        self._side_by_side = SideBySide[list[Frame]]()
+        self._closings = 0
+        self._unreached: set[str] = set()
+        """Addresses to which the last connection could not be made."""
         self._has_contact = was_reached
         self._is_proxy = proxies.given(settings)
+        self._was_reached = was_reached
+        self._understood: set[str] = set()
+        """Addresses of servers that once answered: they speak as we do."""
 
     def close(self) -> None:
         """Close all connections."""
-        for connection in self._open.values():
+        self._closings += 1
+        for connection in list(self._open.values()):
             connection.close()
         self._open.clear()
 
@@ -62,10 +73,16 @@ class Servers:
         """
         connection = self._open.get((address, name))
         if connection is None or not connection.is_open:
-            settings = self.settings
+            self._unreached.add(address)
             connection = self._open[address, name] = Connection(
-                address, settings.limits, credentials=settings.credentials, tls=self._tls
+                address,
+                self.settings.limits,
+                credentials=self.settings.credentials,
+                tls=self._tls,
+                understood=self._understood,
+                finds_out_why=not self._was_reached,
             )
+            self._unreached.discard(address)
         return connection
 
     def is_connected(self, address: str) -> bool:
@@ -74,14 +91,14 @@ class Servers:
         return connection is not None and connection.is_open
 
     def reached(self, address: str, name: str = "") -> Connection:
-        """Return a connection to a server; of proxies, to the first one that can be reached.
+        """Return a connection to a server; of proxies, to that or the first that can be reached.
 
         Raises BrokerUnavailableError.
         """
         if not self._is_proxy:
             return self.connection(address, name)
         failures = []
-        for other in list(self._name_servers):
+        for other in dict.fromkeys((address, *self._name_servers)):
             try:
                 return self.connection(other, name)
             except BrokerUnavailableError as error:
@@ -98,7 +115,7 @@ class Servers:
 
     def abandon(self) -> None:
         """Want none of the answers that are under way, on any connection."""
-        for connection in self._open.values():
+        for connection in list(self._open.values()):
             if self._is_proxy and connection.is_awaiting:
                 connection.close()  # No other answer may be under way with the next.
             connection.abandon()
@@ -124,8 +141,13 @@ class Servers:
 
     def failed_at(self, address: str) -> None:
         """Have the next requests go to another proxy than that, if there is another."""
-        if self._is_proxy and self._name_servers[0] == address:
-            self._name_servers.append(self._name_servers.pop(0))
+        if self._is_proxy:
+            self._put_last(address)
+
+    def _put_last(self, address: str) -> None:
+        if address in self._name_servers:
+            self._name_servers.remove(address)
+            self._name_servers.append(address)
 
     def silent_proxies(self) -> list[BrokerUnavailableError]:
         """Ask each proxy; return the failures of those that may still run and do not answer.
@@ -143,39 +165,63 @@ class Servers:
                     silent.append(error)
         return silent
 
-    def ask_name_server(self, request: Request) -> tuple[Frame, str]:
-        """Ask the name servers in turn until one answers; returns the answer and its address.
+    def ask_name_servers(self, asked: Sequence[Request]) -> list[tuple[list[Frame], str]]:
+        """Ask all name servers the same at once; returns the answers and the address of each.
 
-        A refusal is an answer. Before the first contact each is tried once, later on for
-        ``retry_timeout_ms``.
+        Of those that answer, one at least: what only another one knows is not there, which is
+        warned of. A refusal is an answer. Before the first contact each is tried once, later on
+        for ``retry_timeout_ms``.
         """
-        answers, address = self._ask_name_server([request])
-        return answers[0], address
-
-    def _ask_name_server(self, asked: Sequence[Request]) -> tuple[list[Frame], str]:
         retry = Retry(self.settings.retry_timeout_ms if self._has_contact else 0)
         while True:
-            failures = []
-            for address in list(self._name_servers):
-                try:
-                    answers = self._ask_address(address, asked)
-                except BrokerUnavailableError as error:
-                    failures.append(error)
-                    self._name_servers.append(self._name_servers.pop(0))
-                else:
-                    self._has_contact = True
-                    return answers, address
-            retry.failed(all_failed(failures))
+            answers, failures = self._ask_all_once(asked)
+            if answers:
+                self._has_contact = True
+                for address, error in failures.items():
+                    self._put_last(address)
+                    warn_of_silence(address, error, is_proxy=bool(self._is_proxy))
+                return answers
+            errors = [error for error in failures.values() if error is not None]
+            for error in errors:
+                if not isinstance(error, BrokerUnavailableError):
+                    raise error
+            retry.failed(all_failed([e for e in errors if isinstance(e, BrokerUnavailableError)]))
 
-    def _ask_address(self, address: str, asked: Sequence[Request]) -> list[Frame]:
-        for one in asked if self._is_proxy else ():
-            proxies.check_served(address, one)
-        answers = self._exchanged(address, asked)
-        if self._is_proxy is None:
-            is_proxy = self._find_out(address, asked[0], answers[0])
-            if is_proxy and ANSWERED_OR_NOT not in (one.accepts for one in asked):
-                return self._ask_address(address, asked)
+    def _ask_all_once(
+        self, asked: Sequence[Request]
+    ) -> tuple[list[tuple[list[Frame], str]], dict[str, StoreError | None]]:
+        addresses = list(self._name_servers)
+        for request in asked if self._is_proxy else ():
+            proxies.check_served(addresses[0], request)
+        told, failures = self._side_by_side.ask(addresses, partial(self._exchanged_apart, asked))
+        answers = []
+        for address in (address for address in addresses if address in told):
+            try:
+                answers.append((self._checked(address, asked, told[address]), address))
+            except StoreError as error:
+                failures[address] = error
+        return answers, failures
+
+    def _checked(
+        self, address: str, asked: Sequence[Request], answers: Sequence[Frame]
+    ) -> list[Frame]:
+        """Return the answers of a server; the first one tells what servers there are."""
+        if self._is_proxy is None and self._find_out(address, asked[0], answers[0]):
+            for request in asked:
+                if request.accepts != ANSWERED_OR_NOT:
+                    proxies.check_served(address, request)
         return [checked(address, *pair) for pair in zip(asked, answers, strict=True)]
+
+    def _exchanged_apart(self, asked: Sequence[Request], address: str) -> list[Frame]:
+        """Ask a server, in whatever thread; a connection that outlives ``close`` is closed."""
+        closings = self._closings
+        try:
+            return self._exchanged(address, asked)
+        finally:
+            if closings != self._closings:
+                connection = self._open.pop((address, ""), None)
+                if connection is not None:
+                    connection.close()
 
     def _find_out(self, address: str, request: Request, answer: Frame) -> bool:
         """Return by an answer whether a name server or a proxy gave it; ask once more if unsure.

@@ -1,8 +1,10 @@
-"""Tells how a server speaks that closed a connection without a word: by TLS, plainly or not.
+"""Tells a server that speaks by TLS alone, or plainly alone, by what it does with connections.
 
 A server of TLS only closes plain connections, one without TLS those that begin a handshake, and a
-load balancer those of a server that is away. Each way of speaking is tried on a connection of its
-own, which carries no credentials.
+load balancer those of a server that is away. RocketMQ's default (tlsMode=permissive) takes both:
+one that was cut, or is being started, closes some connections and answers others. So a server is
+foreign only where our way of speaking is closed each time, and the other way answered each time.
+Each try is a connection of its own, which carries no credentials.
 
 Reference: org.apache.rocketmq.remoting.netty.NettyRemotingServer.TlsModeHandler#channelRead0.
 """
@@ -10,7 +12,8 @@ Reference: org.apache.rocketmq.remoting.netty.NettyRemotingServer.TlsModeHandler
 import socket
 import ssl
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from enum import Enum, auto
 from typing import Final
 
 from mqstore.live.remoting.errors import BrokerUnavailableError
@@ -20,46 +23,90 @@ from mqstore.live.remoting.sockets import connected, split_host
 
 _ALERT: Final = "ALERT"  # In the names of OpenSSL's errors for what a peer said by TLS.
 _MOST_ANSWER_BYTES: Final = 1 << 20
+ROUNDS: Final = 3
+_PAUSE_S: Final = 0.05
 
 
-def speaks_tls(address: str, timeout_s: float) -> bool:
-    """Tell whether a server answers a handshake; ``address`` is host:port, ``timeout_s`` seconds.
+class Reaction(Enum):
+    """What a server did with a connection."""
 
-    Its certificate is not checked, and nothing is sent behind the handshake.
+    ANSWERED = auto()
+    CLOSED = auto()
+    UNKNOWN = auto()
+    """It could not be reached, or was silent."""
+
+
+def is_foreign(address: str, timeout_s: float, *, with_tls: bool) -> bool:
+    """Tell whether a server answers only the other way of speaking than ``with_tls`` says.
+
+    ``address`` is host:port. Ends with the first connection that shows anything else, so that a
+    server which is silent costs ``timeout_s`` seconds at most.
     """
+    ways = (react_to_tls, react_to_request) if with_tls else (react_to_request, react_to_tls)
+    expected = (Reaction.CLOSED, Reaction.ANSWERED)
+    for number in range(ROUNDS):
+        if number:
+            time.sleep(_PAUSE_S)
+        for way, reaction in zip(ways, expected, strict=True):
+            if way(address, timeout_s) is not reaction:
+                return False
+    return True
+
+
+def react_to_tls(address: str, timeout_s: float) -> Reaction:
+    """Begin a handshake; a server's certificate is not checked, and nothing is sent behind it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    deadline = time.monotonic() + timeout_s
-    try:
-        with _open(address, deadline) as plain, context.wrap_socket(plain):
-            return True
-    except ssl.SSLError as error:
-        return _ALERT in (error.reason or "")
-    except (OSError, BrokerUnavailableError):
-        return False
+
+    def shake(plain: socket.socket, deadline: float) -> Reaction:
+        del deadline
+        try:
+            with context.wrap_socket(plain):
+                return Reaction.ANSWERED
+        except ssl.SSLError as error:
+            return Reaction.ANSWERED if _ALERT in (error.reason or "") else Reaction.CLOSED
+
+    return _reaction(address, timeout_s, shake)
 
 
-def speaks_plainly(address: str, timeout_s: float) -> bool:
-    """Tell whether a server answers a plain request, whatever it answers; units as above."""
+def react_to_request(address: str, timeout_s: float) -> Reaction:
+    """Send a plain request; whatever a server answers to it is an answer."""
     request = GET_BROKER_RUNTIME_INFO()
-    deadline = time.monotonic() + timeout_s
-    head = b""
-    with suppress(OSError, BrokerUnavailableError), _open(address, deadline) as plain:
+
+    def ask(plain: socket.socket, deadline: float) -> Reaction:
         plain.sendall(encode(Frame(request.code, 1)))
+        head = b""
         while len(head) < HEAD_BYTES:
             plain.settimeout(max(0.001, deadline - time.monotonic()))
             more = plain.recv(HEAD_BYTES - len(head))
             if not more:
-                return False
+                return Reaction.CLOSED
             head += more
-    if len(head) < HEAD_BYTES:
-        return False
+        try:
+            sizes(head, _MOST_ANSWER_BYTES)
+        except FrameError:
+            return Reaction.CLOSED
+        return Reaction.ANSWERED
+
+    return _reaction(address, timeout_s, ask)
+
+
+def _reaction(
+    address: str, timeout_s: float, play: Callable[[socket.socket, float], Reaction]
+) -> Reaction:
+    deadline = time.monotonic() + timeout_s
     try:
-        sizes(head, _MOST_ANSWER_BYTES)
-    except FrameError:
-        return False
-    return True
+        plain = _open(address, deadline)
+    except (OSError, BrokerUnavailableError):
+        return Reaction.UNKNOWN
+    with plain:
+        try:
+            return play(plain, deadline)
+        except ConnectionError:
+            return Reaction.CLOSED
+        except OSError:
+            return Reaction.UNKNOWN
 
 
 def _open(address: str, deadline: float) -> socket.socket:

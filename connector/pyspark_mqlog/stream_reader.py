@@ -79,6 +79,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:  # noqa: N802
         with named_errors():
             if self._initial is None:
+                self._follower.await_all()
                 options, snapshots = self._options.read, self._follower.snapshots
                 stores = self._stores
                 stores.check_chosen(snapshots)  # A new query: none of them was read before.

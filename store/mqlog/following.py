@@ -77,6 +77,7 @@ class Following:
         if position is not None:
             self._follower.meet(brokers_in(position))
             return from_json(position, self._follower.brokers)
+        self._follower.await_all()  # Where it starts in their queues is theirs to tell.
         snapshots = self._follower.snapshots
         self._stores.check_chosen(snapshots)
         return starting_progress(self._options.read, self._stores, snapshots)

@@ -19,17 +19,18 @@ from mqstore.errors import (
     StoreReplacedError,
     UnsupportedTopicError,
 )
-from mqstore.live.origin.cluster_origin import ClusterOrigin
+from mqstore.live.origin.cluster_origin import ClusterBrokers, ClusterOrigin
 from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
-from mqstore.live.remoting.settings import ClusterSettings
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.options.grammar import EARLIEST
 from mqstore.options.secret import Secret
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.plan import SplitLimits, split, weigh
+from mqstore.read.progress import Progress
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
@@ -37,6 +38,7 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, slices_of
 from mqstore.request.places import open_all
 from support import oracle
+from support.processes import until
 
 BROKER = "broker-a"
 T0 = 1_700_000_000_000
@@ -285,21 +287,24 @@ def test_a_broker_that_is_away_is_waited_for_with_what_it_had(fake: FakeCluster)
         assert waiting == here
         assert waiting is not here  # So that a stream looks again at what waits.
         assert isinstance(tail.away, BrokerUnavailableError)
-        assert tail.fitting(("T", 0), 0, 5, 10**6)[0] == 5
+        assert tail.fitting(("T", 0), 0, 5, 10**6) == (0, 0)
         asked = stats_asked(fake)
-        clock.now = 1.9
+        clock.now = 1.99
         assert tail.look(at_once=True) is waiting
         assert stats_asked(fake) == asked
         fake.fault = lambda _: None
         clock.now = 2.1
-        assert tail.look() == here
-        assert tail.away is None
+        until(lambda: tail.look() == here and tail.away is None)
 
 
-def test_a_tail_of_a_broker_that_is_not_there_is_an_error(fake: FakeCluster) -> None:
+def test_a_tail_of_a_broker_that_is_not_there_is_an_error_for_who_needs_it(
+    fake: FakeCluster,
+) -> None:
     fake.fill("T", 5)
-    with pytest.raises(NoMasterError, match="broker-z is not registered"):
-        tail_of(fake, Clock(), "broker-z")
+    with closing(tail_of(fake, Clock(), "broker-z")) as tail:
+        assert dict(tail.look()) == {}
+        with pytest.raises(NoMasterError, match="broker-z is not registered"):
+            tail.await_here()
 
 
 def test_a_tail_weighs_messages_by_their_mean(fake: FakeCluster) -> None:
@@ -334,8 +339,88 @@ def test_a_stream_goes_on_with_other_brokers_while_one_is_away(
             stream.aim()
         (piece,) = stream.slices({("T", BROKER, 0): 5}, {("T", BROKER, 0): 6})
         assert (piece.start, piece.end) == (5, 6)
+        # What the end of a batch has of a broker that is away, and nothing of it was planned.
+        (piece,) = stream.slices(start, end)
+        assert (piece.broker_name, piece.start, piece.end) == (BROKER, 5, 6)
         with pytest.raises(NoMasterError, match="broker-b"):
             stream.slices({}, {("T", "broker-b", 0): 4})
+
+
+@pytest.mark.parametrize("phase", ["start", "aim", "slices"])
+def test_each_phase_of_a_stream_waits_for_a_broker_that_comes_back(
+    fake: FakeCluster, opened: Any, phase: str
+) -> None:
+    """It is registered again while the stream waits, long before ``retryTimeout``."""
+    fake.fill("T", 5)
+    fake.fill("T", 4, broker="broker-b")
+    stores = opened("T", retry_timeout_ms=3_600_000)
+    away = fake.queues.pop(("broker-b", "T", 0))
+    with closing(follower_of(stores)) as stream:
+        timer = threading.Timer(0.5, fake.queues.setdefault, (("broker-b", "T", 0), away))
+        timer.start()
+        if phase == "start":
+            stream.await_all()
+            assert sum(len(snapshot.queues) for snapshot in stream.snapshots) == 2
+        elif phase == "aim":
+            stream.aim()
+            assert stream.next({}) == {("T", BROKER, 0): 5, ("T", "broker-b", 0): 4}
+        else:
+            assert len(stream.slices({}, {("T", "broker-b", 0): 4})) == 1
+        timer.join()
+
+
+def test_a_broker_that_is_silent_does_not_hold_up_the_others(
+    fake: FakeCluster, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a time-out of minutes: a look that waited for it would not end."""
+    monkeypatch.setattr("mqstore.live.origin.tail.LOOK_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail._AWAY_S", 0.0)
+    queue = fake.fill("T", 5)
+    fake.fill("T", 4, broker="broker-b")
+    thawed = threading.Event()
+    patient = Limits(connect_timeout_ms=300_000, request_timeout_ms=300_000)
+    with FakeCluster().running() as other, ExitStack() as stack:
+        other.queues = {("broker-b", "T", 0): fake.queues["broker-b", "T", 0]}
+        fake.addresses = {"broker-b": {0: other.address}}
+        stream = stack.enter_context(closing(follower_of(opened("T", limits=patient))))
+        start = stream.next({})
+        other.fault = lambda _: b""
+        until(lambda: stream.next(start) == start and away_of(stream, "broker-b"))
+        other.fault = lambda _: None if thawed.wait(60) else b""
+        for _ in range(5):
+            queue.messages.append(queue.messages[0])
+            expected = start | {("T", BROKER, 0): queue.high}
+            await_end(stream, start, expected)
+            start = expected
+        thawed.set()
+        until(lambda: stream.next(start) == start and not away_of(stream, "broker-b"))
+
+
+def await_end(stream: Follower, start: Progress, end: Progress) -> None:
+    """Return when the micro-batch from ``start`` ends there: a look may be a moment old."""
+    until(lambda: stream.next(start) == end)
+
+
+def away_of(stream: Follower, broker: str) -> bool:
+    return stream._tails[broker].away is not None
+
+
+def test_a_plan_waits_for_a_broker_that_was_stopped_behind_it(fake: FakeCluster) -> None:
+    """Name servers show no master of it any more: the first sign of it in this process."""
+    fake.fill("T", 10)
+    left = [{1: fake.address}] * 3
+    fake.addresses = {BROKER: left[0]}
+
+    def register(request: dict[str, Any]) -> None:
+        if request["code"] == 106 and left:
+            left.pop()
+            fake.addresses = {BROKER: {0: fake.address}} if not left else fake.addresses
+
+    fake.fault = register
+    origin = ClusterOrigin(settings_of(fake, retry_timeout_ms=3_600_000), BROKER)
+    (weighed,) = weigh([QueueSlice(origin, BROKER, "T", 0, 0, 10)])
+    assert weighed.total > 0
+    assert not left
 
 
 def test_a_stream_looks_at_all_brokers_at_the_same_time(fake: FakeCluster, opened: Any) -> None:
@@ -482,10 +567,13 @@ def test_a_task_waits_for_name_servers_that_are_away_and_a_start_does_not(
     fake: FakeCluster,
 ) -> None:
     fake.fill("T", 10)
-    refusals = iter([b"", b"", b""])  # One for the start, two for the task.
+    refusals = iter([b"", b"", b"", b""])  # Some for the start, the others for the task.
     fake.fault = lambda request: next(refusals, None) if request["code"] in {105, 106} else None
     origin = ClusterOrigin(settings_of(fake, retry_timeout_ms=30_000), BROKER)
-    with closing(origin.bounds()) as source, pytest.raises(BrokerUnavailableError):
+    finder = ClusterBrokers(settings_of(fake, retry_timeout_ms=30_000), ("T",))
+    with closing(finder), pytest.raises(BrokerUnavailableError):
+        finder.brokers()
+    with closing(origin.bounds()) as source:
         source.snapshot()
     found = scan([QueueSlice(origin, BROKER, "T", 0, 0, 10)], SETTINGS)
     assert sum(batch.num_rows for batch in found) == 10

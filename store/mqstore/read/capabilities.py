@@ -45,6 +45,9 @@ class Tail(Protocol):
     def fitting(self, queue: TopicQueue, start: int, end: int, room: int) -> tuple[int, int]:
         """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
 
+    def await_here(self) -> None:
+        """Return once the broker is not ``away``; raises why it is after ``retryTimeout``."""
+
     def close(self) -> None:
         """Close what is open; the next look opens it again."""
 
@@ -184,7 +187,4 @@ class BrokerFinder(Protocol):
 
 
 class FoundBounds(BoundsSource, Followable, Protocol):
-    """A broker that was found, and may go away."""
-
-    def tail_of_away(self, chosen: QueueFilter) -> Tail:
-        """Return the moving bounds of a broker that may be away until later."""
+    """A broker that was found, and may go away: its tail may be ``away`` from the start."""

@@ -10,7 +10,8 @@ store that is not the one they are of can be told:
 - while a query runs also a store that is replaced by any other: a record is watched (``tail``).
 
 Brokers of a cluster come and go: new ones are followed from their first message, one that is away
-is waited for. A run that must end (``aim``) does not wait: it fails.
+is waited for. What needs a broker that is away (the start of a stream, the end of a run that must
+end, a batch that was planned with its messages) waits for ``retryTimeout``, and then fails.
 
 A store that was rebuilt while no query ran, and whose queues are all as long again as the
 checkpoint says, cannot be told from the one it was: offsets are all there is to compare.
@@ -22,13 +23,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
-from mqstore.errors import DataLossError, StoreReplacedError
+from mqstore.errors import DataLossError, StoreError, StoreReplacedError
 from mqstore.format.arrays import Span
 from mqstore.read.admission import Admission, share_bytes, share_count
+from mqstore.read.background import Background
 from mqstore.read.capabilities import Tail
 from mqstore.read.progress import BrokerQueue, Progress
 from mqstore.read.queues import Bounds
@@ -81,6 +84,7 @@ class Follower:
         self.origins = {snapshot.broker_name: snapshot.origin for snapshot, _ in found}
         self._find = find
         self._find_at = time.monotonic() + _FIND_S
+        self._finding: Background[Sequence[Tail]] | None = None
         self._admission = admission
         self._fail_on_data_loss = fail_on_data_loss
         self._topics: frozenset[tuple[str, str]] | None = frozenset() if same_topics else None
@@ -104,18 +108,26 @@ class Follower:
 
     def close(self) -> None:
         """Close what the tails hold open."""
+        with suppress(StoreError):
+            self._take_found(wait=True)
         for tail in self._tails.values():
             tail.close()
 
     def meet(self, brokers: Set[str]) -> None:
         """Follow those brokers too, which a checkpoint names, even if they are away now."""
         if self._find is not None and not brokers <= self._tails.keys():
+            self._take_found(wait=True)
             self._add(self._find(self._tails.keys(), brokers - self._tails.keys()))
 
+    def await_all(self) -> None:
+        """Return once no broker is away; raises why one is after ``retryTimeout``."""
+        for tail in self._tails.values():
+            tail.await_here()
+
     def aim(self) -> None:
-        """From now on, let no batch end behind what there is now, and wait for no broker."""
+        """From now on, let no batch end behind what there is now. Raises as ``await_all``."""
+        self.await_all()
         bounds = self._look(at_once=True)
-        self._check_here()
         self._target = {queue: high for queue, (_, high) in bounds.items()}
 
     def latest(self) -> Progress:
@@ -134,7 +146,8 @@ class Follower:
         """
         bounds = self._look()
         if self._target is not None:
-            self._check_here()
+            self.await_all()
+            bounds = self._look()
         if self._idle is not None and self._idle[0] is bounds and self._idle[1] is start:
             return start
         self._keep_topics(start)
@@ -163,16 +176,19 @@ class Follower:
         """Return what the micro-batch from ``start`` to ``end`` reads.
 
         The same as long as the store holds the messages, whatever is appended to it.
-        Raises as ``next`` does.
+        Raises as ``next`` does. A broker that is away, and whose messages the batch has, is waited
+        for as ``await_all`` does.
         """
+        planned = {queue: last for queue, last in end.items() if start.get(queue) != last}
+        for broker in sorted({broker for _, broker, _ in planned}):
+            self._tails[broker].await_here()
         bounds = self._look(at_once=True)
         found = []
         for queue, last in sorted(end.items()):
             held = bounds.get(queue)
+            if self._tails[queue[1]].away is not None and queue not in planned:
+                continue
             if held is None:
-                away = self._tails[queue[1]].away
-                if away is not None:
-                    raise away  # The batch was planned with its messages.
                 self._check_gone(queue, last)
                 continue
             stop = self._not_behind(queue, last, held)
@@ -185,9 +201,10 @@ class Follower:
 
     def _look(self, *, at_once: bool = False) -> AllBounds:
         """Return the bounds of all queues: the same object if nothing has changed."""
-        if self._find is not None and time.monotonic() >= self._find_at:
-            self._add(self._find(self._tails.keys(), frozenset()))
-            self._find_at = time.monotonic() + _FIND_S
+        find, known = self._find, frozenset(self._tails)
+        if find is not None and self._finding is None and time.monotonic() >= self._find_at:
+            self._finding = Background(lambda: find(known, frozenset()))
+        self._take_found()
         looks = self._looks_of(list(self._tails.values()), at_once)
         if any(a is not b for a, b in zip_longest(looks, self._looks)):
             self._looks = list(looks)
@@ -197,6 +214,13 @@ class Follower:
                 for (topic, queue_id), held in look.items()
             }
         return self._bounds
+
+    def _take_found(self, *, wait: bool = False) -> None:
+        """Follow the brokers that were found since the last look, if any."""
+        if self._finding is not None and (wait or self._finding.is_done):
+            done, self._finding = self._finding, None
+            self._find_at = time.monotonic() + _FIND_S
+            self._add(done.result())
 
     def _looks_of(self, tails: list[Tail], at_once: bool) -> list[Bounds]:
         """Look at brokers of a cluster side by side: the slowest alone determines the time."""
@@ -210,12 +234,6 @@ class Follower:
             snapshot = tail.snapshot
             self._tails[snapshot.broker_name] = tail
             self.origins[snapshot.broker_name] = snapshot.origin
-
-    def _check_here(self) -> None:
-        """Raise the error of a broker that is away."""
-        for tail in self._tails.values():
-            if tail.away is not None:
-                raise tail.away
 
     def _waiting(self, start: Progress, bounds: AllBounds) -> list[_Waiting]:
         for queue, position in start.items():

@@ -151,6 +151,7 @@ class OpenStores:
     def tails(self, *, fail_on_data_loss: bool = True) -> tuple[Tail, ...]:
         """Return the tail of the chosen queues of each store, in the order of ``sources``.
 
+        Brokers of a cluster may be away: see ``Follower.await_all``.
         Topics and queues that appear later are followed if they are chosen. Raises as
         ``snapshots``; but without ``fail_on_data_loss``, a topic or queue that no store knows is
         only warned of: it may have been read and deleted. See ``check_chosen``.
@@ -171,7 +172,7 @@ class OpenStores:
         snapshots = [tail.snapshot for tail in tails]
         _check_rights(snapshots)
         check_names_differ((one.broker_name, one.origin.name) for one in snapshots)
-        if fail_on_data_loss:
+        if fail_on_data_loss and all(tail.away is None for tail in tails):
             self._check_queues(snapshots)
         return tails
 
@@ -189,7 +190,7 @@ class OpenStores:
                 _LOG.warning("brokers that may be new are not known: %s", error)
                 there = set()
             there |= set(named) if len(self._clusters) == 1 else set()
-            found += [cluster.source(name).tail_of_away(chosen) for name in sorted(there)]
+            found += [cluster.source(name).tail(chosen) for name in sorted(there)]
         return found
 
     def _filter(self) -> QueueFilter:
@@ -237,14 +238,6 @@ class OpenStores:
         ``queue`` is a broker's name (None: of any), a topic and a queueId.
         """
         broker, topic, queue_id = queue
-        there_are = {snapshot.broker_name for snapshot in snapshots}
-        if broker is not None and broker not in there_are:
-            advice = instead("broker", broker, there_are)
-            away = ". A broker that is away is not registered" if self._clusters else ""
-            raise UnknownTopicError(
-                f"option {option}: broker {shown(broker)} of topic {shown(topic)} is not there; "
-                f"{advice}{away}"
-            )
         held: set[int] = set()
         for source, snapshot in zip(self.sources, snapshots, strict=True):
             if broker in (None, snapshot.broker_name):

@@ -88,6 +88,9 @@ class StoreTail:
         units = read_units(self._store.queue(*queue), (start, end))
         return fitting((batch.believable() for batch in units), start, end, room)
 
+    def await_here(self) -> None:
+        """Return: a store is there, or a look raises."""
+
     def close(self) -> None:
         """Close what is open; the next look opens it again."""
         for queue in self._queues.values():

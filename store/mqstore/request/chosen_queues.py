@@ -349,7 +349,7 @@ def _check_named_queues(
                     option,
                     broker,
                     f"{grammar.did_you_mean(broker, brokers)}the stores are of broker "
-                    f"{', '.join(brokers)}",
+                    f"{', '.join(brokers)}; a broker that is away is not registered",
                 )
             check_topic(option, topic, topics)
             stores.check_queue(option, snapshots, (broker, topic, queue_id))

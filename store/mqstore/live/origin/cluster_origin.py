@@ -76,7 +76,7 @@ class ClusterOrigin:
     def bounds(self, broker_name: str | None = None) -> "ClusterBounds":
         """Return the broker's queues; connects when first asked. A broker has no other name."""
         assert broker_name in (None, self.broker)
-        return ClusterBounds(self, Cluster(self.settings))
+        return ClusterBounds(self, Cluster(self.settings, was_reached=True))
 
     def records(self, read_mode: str = "pread") -> ClusterRecords:
         """Return the broker's records; connects when first asked."""
@@ -325,13 +325,10 @@ class ClusterBounds:
     def tail(
         self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
     ) -> ClusterTail:
-        """Return the broker's moving bounds."""
+        """Return the broker's moving bounds; it may be away."""
         del strict, fail_on_data_loss
-        return ClusterTail(self.origin, self._impatient(), chosen)
-
-    def tail_of_away(self, chosen: QueueFilter) -> ClusterTail:
-        """Return the moving bounds of a broker that may be away until later."""
-        return ClusterTail(self.origin, self._impatient(), chosen, may_be_away=True)
+        patience_ms = self.origin.settings.retry_timeout_ms
+        return ClusterTail(self.origin, self._impatient(), chosen, patience_ms=patience_ms)
 
     def claim_group(self, group: str) -> None:
         """Refuse a group that has consumers; raises InvalidOptionError."""

@@ -3,7 +3,7 @@
 Bounds are asked for every 200 ms at most, one request a topic, and for a fifth of the time where
 there are very many; topics and queues are looked up every ten seconds. A broker that cannot be
 reached, or that no name server knows, is ``away``: the last bounds stand, and it is tried again
-with growing pauses.
+every second, in the background, so that a broker which is silent does not hold up the others.
 
 Reference: RouteInfoManager#onChannelDestroy (name servers forget a broker with its connection).
 """
@@ -20,6 +20,7 @@ from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
 from mqstore.live.remoting.routes import Route
+from mqstore.read.background import Background
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import Origin, Snapshot
 
@@ -27,7 +28,7 @@ LOOK_S: Final = 0.2
 ROUTES_S: Final = 10.0
 _PAUSE_SHARE: Final = 4  # Between two looks lies this many times what the first one took.
 _AWAY_S: Final = 1.0
-_AWAY_SHARE: Final = 2  # Between two tries lies this many times what the first one took.
+_POLL_S: Final = 0.1  # Between two looks at a broker that is waited for.
 
 
 class ClusterTail:
@@ -39,15 +40,20 @@ class ClusterTail:
         queues: BrokerQueues,
         chosen: QueueFilter,
         *,
-        may_be_away: bool = False,
+        patience_ms: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the first look; ``queues`` are of a cluster that does not wait for its servers.
 
-        Raises as BrokerQueues, unless the broker ``may_be_away``.
+        ``patience_ms``: how long ``await_here`` waits. Raises as BrokerQueues, but for a broker
+        that is away.
         """
         self.chosen = chosen
         self._away: StoreError | None = None
+        self._away_since = 0.0
+        self._try: Background[Bounds] | None = None
+        self._closings = 0
+        self._patience_s = patience_ms / 1000
         self._origin = origin
         self._queues = queues
         self._clock = clock
@@ -57,8 +63,6 @@ class ClusterTail:
         self._routed_until = self._looked_until = float("-inf")
         try:
             self._look()
-            if not may_be_away:
-                self._check_here()
         except StoreError:
             self.close()
             raise
@@ -79,7 +83,9 @@ class ClusterTail:
     def look(self, *, at_once: bool = False) -> Bounds:
         """Return what each queue holds; of a broker that is away, what it held."""
         is_due = self._clock() >= self._looked_until
-        if is_due or (at_once and self._away is None):
+        if self._away is not None:
+            self._try_again(is_due=is_due)
+        elif is_due or at_once:
             self._look()
         return self._bounds
 
@@ -88,6 +94,8 @@ class ClusterTail:
 
         None of a broker that is away. By the mean of sizes at both ends of the range.
         """
+        if self._away is not None:
+            return 0, 0
         topic, queue_id = queue
         piece = LiveSlice(self._queues.broker, topic, queue_id, start, end)
         try:
@@ -99,35 +107,67 @@ class ClusterTail:
         count = (end - start) * room // total
         return count, total * count // (end - start)
 
+    def await_here(self) -> None:
+        """Return once the broker is there; raises why it is away, ``patience_ms`` after it went."""
+        while self._away is not None:
+            self.look()
+            if self._away is not None:
+                if self._clock() >= self._away_since + self._patience_s:
+                    raise self._away
+                time.sleep(_POLL_S)
+
     def close(self) -> None:
         """Close the connections; the next look opens them again."""
+        self._try, self._closings = None, self._closings + 1
         self._queues.cluster.close()
-
-    def _check_here(self) -> None:
-        if self._away is not None:
-            raise self._away
 
     def _look(self) -> None:
         begin = self._clock()
-        was_away = self._away is not None
         try:
             found = self._found()
         except (BrokerUnavailableError, NoMasterError) as error:
-            self._queues.cluster.close()
-            self._queues.cluster.forget(self._queues.broker)
-            self._routed_until = float("-inf")
-            self._away = error
-            now = self._clock()
-            self._looked_until = now + max(_AWAY_S, _AWAY_SHARE * (now - begin))
-            found = self._bounds
+            self._note_away(error)
         else:
-            self._away = None
-            now = self._clock()
-            self._looked_until = now + max(LOOK_S, _PAUSE_SHARE * (now - begin))
-            self._taken_ms = time.time_ns() // 1_000_000
+            self._note_here(found, self._clock() - begin)
+
+    def _try_again(self, *, is_due: bool) -> None:
+        if self._try is None and is_due:
+            self._try = Background(self._found_apart)
+        if self._try is None or not self._try.is_done:
+            return
+        done, self._try = self._try, None
+        try:
+            found = done.result()
+        except (BrokerUnavailableError, NoMasterError) as error:
+            self._note_away(error)
+        else:
+            self._note_here(found, 0.0)
+
+    def _found_apart(self) -> Bounds:
+        """Look in the background; connections that outlive ``close`` are closed."""
+        closings = self._closings
+        try:
+            return self._found()
+        finally:
+            if closings != self._closings:
+                self._queues.cluster.close()
+
+    def _note_here(self, found: Bounds, took_s: float) -> None:
         # Another object also where the broker went away or came back: that is a change.
-        if found != self._bounds or was_away != (self._away is not None):
+        if found != self._bounds or self._away is not None:
             self._bounds = dict(found)
+        self._away = None
+        self._looked_until = self._clock() + max(LOOK_S, _PAUSE_SHARE * took_s)
+        self._taken_ms = time.time_ns() // 1_000_000
+
+    def _note_away(self, error: StoreError) -> None:
+        self._queues.cluster.close()
+        self._queues.cluster.forget(self._queues.broker)
+        self._routed_until = float("-inf")
+        self._looked_until = self._clock() + _AWAY_S
+        if self._away is None:
+            self._bounds, self._away_since = dict(self._bounds), self._clock()
+        self._away = error
 
     def _found(self) -> Bounds:
         if self._clock() >= self._routed_until:

@@ -35,7 +35,7 @@ def bodies(rows: Iterator[Row], number: int) -> list[object]:
 def test_what_is_stored_after_the_start_is_followed_through_new_queues(store: MakeStore) -> None:
     laid = store(MESSAGES[:3])
     steps = iter((MESSAGES[:5], ADDED))
-    rows = followed(laid.root, MessageQuery("T"), lambda: grow(laid, next(steps)))
+    rows = followed(laid.root, MessageQuery("T"), lambda: grow(laid, next(steps, ADDED)))
 
     assert bodies(rows, 4) == [b"m3", b"m4", b"new0", b"new1"]
 

@@ -2,7 +2,10 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,22 @@ import pytest
 from jobs.command import Done, Run
 from jobs.conftest import run
 from live.loopback import FakeCluster
+from mqlog_jobs.places import Named
+from mqlog_jobs.top.meter import Meter
+from mqlog_jobs.work.following import follow
+from mqstore.backlog import BacklogRequest
+from mqstore.read.message_query import MessageQuery
 from support import oracle
+from support.processes import until
 
 __all__ = ["run"]
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeCluster]:
+    """A broker that listens apart from the others."""
+    with FakeCluster().running() as found:
+        yield found
 
 
 @pytest.fixture
@@ -274,6 +290,57 @@ def test_bytes_of_a_cluster_are_exact_where_messages_are_pulled(
     for words in by_tag:
         assert run(*words, "--json").rows[0].keys() >= {"bytesBehind", "bytesMatching"}
         assert "≈" not in run(*words).out
+
+
+def test_a_broker_and_a_queue_that_join_are_followed(
+    fake: FakeCluster, broker: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.read.follow._FIND_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_S", 0.0)
+    fake.fill("T", 3, body=lambda i: b"a%d" % i)
+
+    def join() -> None:
+        if len(fake.queues) == 1:
+            queue = broker.fill("T", 5, broker="broker-b", body=lambda i: b"b%d" % i)
+            fake.addresses["broker-b"] = {0: broker.address}
+            fake.queues["broker-b", "T", 0] = queue
+            fake.fill("Other", 5, broker="broker-b")
+            fake.fill("T", 2, queue_id=1, body=lambda i: b"c%d" % i)
+
+    with Named.of([f"rocketmq://{fake.address}"]).opened("T") as stores:
+        rows = follow(stores, MessageQuery("T"), ("body",), 0, join)
+        bodies = {row["body"] for row in islice(rows, 7)}
+    assert bodies == {*(b"b%d" % n for n in range(5)), b"c0", b"c1"}
+
+
+def test_top_shows_what_a_broker_stores_that_joined(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.read.joining.JOIN_S", 0.0)
+    fake.fill("T", 3)
+    with (
+        Named.of([f"rocketmq://{fake.address}"]).opened(damaged=True) as stores,
+        closing(Meter(stores, BacklogRequest())) as meter,
+    ):
+        assert meter.measure().brokers == ("broker-a",)
+        fake.fill("U", 5, broker="broker-b")
+        until(lambda: len(meter.measure().brokers) == 2)
+        assert "U" in {flow.topic for flow in meter.measure().flows}
+
+
+def test_a_watched_backlog_shows_a_broker_that_joins(fake: FakeCluster, run: Run) -> None:
+    fake.fill("T", 3)
+    fake.committed["T", "g", 0] = 1
+
+    def join(request: dict[str, Any]) -> None:
+        looks = sum(one["code"] == 43 for one in fake.requests)
+        if request["code"] == 43 and looks == 2:
+            fake.fill("T", 5, broker="broker-b")
+
+    fake.fault = join
+    words = ("--watch", "--interval", "1", "--count", "3", "--json")
+    rows = run("backlog", f"rocketmq://{fake.address}", *words).rows
+    assert {row["brokerName"] for row in rows} == {"broker-a", "broker-b"}
 
 
 def test_a_cluster_is_followed_and_its_offsets_are_compared(fake: FakeCluster, look: Any) -> None:

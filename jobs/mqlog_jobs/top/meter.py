@@ -18,10 +18,10 @@ from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
-from mqstore.read.capabilities import followable
+from mqstore.read.capabilities import Tail, followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
-from mqstore.read.source import Snapshot
+from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables import store as store_tables
 from mqstore.tables.asides import Aside, asides
 
@@ -122,11 +122,7 @@ class Meter:
         self._items: Sequence[BacklogItem] = ()
         self._snapshots: Sequence[Snapshot] = ()
         self._opened: OpenedQueues | None = None
-        every = QueueFilter()
-        self._tails = [
-            followable(source).tail(every, strict=False, fail_on_data_loss=False)
-            for source in stores.sources
-        ]
+        self._tails = _tails(stores.sources)
 
     def close(self) -> None:
         """Close the tails."""
@@ -138,6 +134,7 @@ class Meter:
 
         Raises what a look raises: StoreReplacedError, CorruptConfigError, UnknownGroupError.
         """
+        self._tails += _tails(self._stores.join())
         for tail in self._tails:
             tail.look(at_once=True)
         snapshots = [tail.snapshot for tail in self._tails]
@@ -235,6 +232,13 @@ class Meter:
                 if topic not in consumed and not self._hides(topic)
             ]
         return flows
+
+
+def _tails(sources: Sequence[BoundsSource]) -> list[Tail]:
+    every = QueueFilter()
+    return [
+        followable(source).tail(every, strict=False, fail_on_data_loss=False) for source in sources
+    ]
 
 
 def _add(look: _Look, items: Sequence[BacklogItem]) -> None:

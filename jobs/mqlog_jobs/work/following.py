@@ -1,23 +1,17 @@
 """The messages of a topic as they are stored: what ``mqlog cat --follow`` prints."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from typing import Final
+from contextlib import closing
 
-from mqlog_jobs.output.amounts import several
 from mqlog_jobs.output.render import Row
 from mqlog_jobs.work.queries import merged, settings_of
-from mqstore.errors import shown
-from mqstore.format.arrays import TopicQueue
-from mqstore.read.capabilities import Tail
+from mqstore.read.admission import Admission
+from mqstore.read.follow import Follower
 from mqstore.read.message_query import MessageQuery, chosen, snapshots_of
 from mqstore.read.offsets import Latest, resolve
-from mqstore.read.queues import Bounds
+from mqstore.read.progress import Progress
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import QueueSlice
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 def follow(
@@ -29,56 +23,47 @@ def follow(
 ) -> Iterator[Row]:
     """Yield the messages of a query that are stored from now on, or from its start; for ever.
 
-    Each look's messages come in the order they were stored. ``wait`` is called when a look found
-    nothing new. Messages that expired before they were read are named in a warning. Raises as
-    ``queries.select``, and StoreReplacedError if a store is not the one it was.
+    By the Follower of streams, so that queues, topics and brokers that come later are followed from
+    their first message. Each look's messages come in the order they were stored. ``wait`` is called
+    when a look found nothing new. Messages that expired before they were read are named in a
+    warning. Raises as ``queries.select``, and StoreReplacedError if a store is not the one it was.
     """
     settings = settings_of(query, columns)
+    at = _start(stores, query, now_ms)
+    tails = stores.tails()
+    follower = Follower(tails, Admission(), fail_on_data_loss=False, find=stores.tails_beside)
+    with closing(follower):
+        while True:
+            end = follower.next(at)
+            if end == at:
+                wait()
+                continue
+            slices = follower.slices(at, end)
+            yield from merged(_by_broker(slices, query.queue_id), settings)
+            at = end
+
+
+def _start(stores: OpenStores, query: MessageQuery, now_ms: int) -> Progress:
+    """Return where each queue that is there now is followed from."""
     start = query.ends(now_ms)[0] if query.has_start else Latest()
     # A queue that does not hold the offset of the start is followed from its end.
-    ends = [
-        {(queue.topic, queue.queue_id): queue.high for queue in snapshot.queues}
+    ends = {
+        (queue.topic, snapshot.broker_name, queue.queue_id): queue.high
         for snapshot in snapshots_of(stores, query.topic)
-    ]
-    starts = [
-        {(queue.topic, queue.queue_id): first for queue, first, _ in found}
-        for found in (
-            resolve(source, snapshot, lambda _: (start, Latest()))
-            for source, snapshot in zip(stores.sources, chosen(stores, query, start), strict=True)
-        )
-    ]
-    places = [_Places(query, end | first) for end, first in zip(ends, starts, strict=True)]
-    with ExitStack() as stack:
-        tails = [stack.enter_context(closing(tail)) for tail in stores.tails()]
-        while True:
-            found = [place.new(tail) for place, tail in zip(places, tails, strict=True)]
-            if any(found):
-                yield from merged(found, settings)
-            else:
-                wait()
+        for queue in snapshot.queues
+    }
+    starts = {
+        (queue.topic, snapshot.broker_name, queue.queue_id): first
+        for source, snapshot in zip(stores.sources, chosen(stores, query, start), strict=True)
+        for queue, first, _ in resolve(source, snapshot, lambda _: (start, Latest()))
+    }
+    return ends | starts
 
 
-class _Places:
-    """How far the queues of one broker are printed: the next queue offset of each."""
-
-    def __init__(self, query: MessageQuery, next_offsets: dict[TopicQueue, int]) -> None:
-        self._queue_id = query.queue_id
-        self._next = next_offsets
-
-    def new(self, tail: Tail) -> list[QueueSlice]:
-        """Return what the broker stored since the last call."""
-        bounds: Bounds = tail.look(at_once=True)
-        origin, broker_name = tail.snapshot.origin, tail.snapshot.broker_name
-        slices = []
-        for (topic, queue_id), (low, high) in sorted(bounds.items()):
-            if self._queue_id not in (None, queue_id):
-                continue
-            start = self._next.get((topic, queue_id), low)
-            if start < low:
-                lost = several(low - start, "message")
-                _LOG.warning("%s/%d: %s expired meanwhile", shown(topic), queue_id, lost)
-            start = max(start, low)
-            if start < high:
-                slices.append(QueueSlice(origin, broker_name, topic, queue_id, start, high))
-                self._next[topic, queue_id] = high
-        return slices
+def _by_broker(slices: Sequence[QueueSlice], queue_id: int | None) -> list[list[QueueSlice]]:
+    """Return the slices of the wanted queue, None for all, each broker's apart."""
+    brokers: dict[str, list[QueueSlice]] = {}
+    for piece in slices:
+        if queue_id in (None, piece.queue_id):
+            brokers.setdefault(piece.broker_name, []).append(piece)
+    return list(brokers.values())

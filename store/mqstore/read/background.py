@@ -16,7 +16,7 @@ class Background(Generic[_Result]):
         """Start it, and wait for ``GLANCE_S`` at most."""
         self._call = call
         self._results: list[_Result] = []
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="background", daemon=True)
         self._thread.start()
         self._thread.join(GLANCE_S)
@@ -24,7 +24,7 @@ class Background(Generic[_Result]):
     def _run(self) -> None:
         try:
             self._results.append(self._call())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
             self._error = error
 
     @property

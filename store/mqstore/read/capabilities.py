@@ -167,6 +167,9 @@ class BrokerFinder(Protocol):
     def brokers(self) -> Sequence[str]:
         """Return the names of the brokers that are there now."""
 
+    def registered(self) -> Sequence[str]:
+        """Return the same by connections of its own that wait for no server, in any one thread."""
+
     def look(
         self,
         brokers: Sequence[str],

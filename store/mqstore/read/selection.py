@@ -9,18 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mqstore.errors import (
-    InvalidOptionError,
-    StoreError,
-    UnknownGroupError,
-    UnknownTopicError,
-    shown,
-)
+from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
 from mqstore.files.base.folder import Folder
 from mqstore.format.arrays import TopicQueue
 from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.read.capabilities import BrokerFinder, Tail, followable
+from mqstore.read.joining import Joining, registered
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
 
@@ -81,6 +76,7 @@ class OpenStores:
             *(cluster.source(name) for cluster, names in self._brokers for name in names),
         )
         self._strict = strict
+        self._joining = Joining(self._brokers)
 
     def close(self) -> None:
         """Close them."""
@@ -88,6 +84,12 @@ class OpenStores:
             source.close()
         for cluster in self._clusters:
             cluster.close()
+
+    def join(self) -> list[BoundsSource]:
+        """Add the brokers that joined the clusters to ``sources``; returns them. Waits for none."""
+        added = self._joining.poll()
+        self.sources = (*self.sources, *added)
+        return added
 
     @property
     def has_many_brokers(self) -> bool:
@@ -179,16 +181,11 @@ class OpenStores:
     def tails_beside(self, known: Set[str], named: Set[str]) -> list[Tail]:
         """Return tails of brokers that clusters have beside the ``known``, and of the ``named``.
 
-        Those may be away; of which cluster they are can be told if there is one only. Raises
-        nothing where no server can be asked for new brokers.
+        Of which cluster the latter are can be told if there is one only.
         """
         chosen, found = self._filter(), []
         for cluster in self._clusters:
-            try:
-                there = set(cluster.brokers()) - known
-            except StoreError as error:
-                _LOG.warning("brokers that may be new are not known: %s", error)
-                there = set()
+            there = registered(cluster) - known
             there |= set(named) if len(self._clusters) == 1 else set()
             found += [cluster.source(name).tail(chosen) for name in sorted(there)]
         return found

@@ -106,6 +106,7 @@ class ClusterBrokers:
         self._lacks_topics = by_group and not named
         self._cluster = Cluster(settings)
         self._fleet = FleetLook(self._cluster)
+        self._apart: Cluster | None = None
 
     def look(
         self,
@@ -123,6 +124,15 @@ class ClusterBrokers:
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
+        if self._apart is not None:
+            self._apart.close()
+
+    def registered(self) -> list[str]:
+        """Return ``brokers`` by connections of its own, which are not tried twice."""
+        if self._apart is None:
+            settings = replace(self._cluster.settings, retry_timeout_ms=0)
+            self._apart = Cluster(settings, was_reached=True)
+        return self._names(self._apart)
 
     def brokers(self) -> list[str]:
         """Return the names of the brokers that are registered now. Raises as Cluster.
@@ -130,21 +140,24 @@ class ClusterBrokers:
         Of a proxy, those that have the named topics; raises InvalidOptionError where none is named,
         or no group for what is about groups, and UnknownTopicError where there is none of them.
         """
-        found = self._cluster.brokers()
-        return sorted(found) if not self._cluster.is_proxy else self._in_routes()
+        return self._names(self._cluster)
 
-    def _in_routes(self) -> list[str]:
+    def _names(self, cluster: Cluster) -> list[str]:
+        found = cluster.brokers()
+        return sorted(found) if not cluster.is_proxy else self._in_routes(cluster)
+
+    def _in_routes(self, cluster: Cluster) -> list[str]:
         names = sorted(self._named | topics_of_groups(self._told.groups))
-        address = ",".join(self._cluster.settings.name_servers)
+        address = ",".join(cluster.settings.name_servers)
         if self._lacks_groups:
             raise InvalidOptionError("groups", "", _NO_GROUPS.format(address=address))
         if self._lacks_topics:
             raise InvalidOptionError("subscribe", "", _NO_TOPICS.format(address=address))
         if not names:
             raise InvalidOptionError("subscribe", "", _NO_LISTS.format(address=address))
-        routes = [route for route in self._cluster.fresh_routes(names) if route is not None]
+        routes = [route for route in cluster.fresh_routes(names) if route is not None]
         if not routes:
-            self._cluster.known_route(names[-1])
+            cluster.known_route(names[-1])
         return sorted({broker for route in routes for broker in route.brokers})
 
     def source(self, broker_name: str) -> "ClusterBounds":

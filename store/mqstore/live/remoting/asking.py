@@ -19,20 +19,20 @@ LATE_S: Final = 1.0
 """So long, and twice the time of the first answer, the others are waited for."""
 PAUSE_S: Final = 15.0
 """So long after it failed a server that was late is not asked while another one answers."""
-_Answer = TypeVar("_Answer")
+_Reply = TypeVar("_Reply")
 
 
-class _Asked(Generic[_Answer]):
+class _Asked(Generic[_Reply]):
     """A server that is being asked, in a thread of its own, once ``before`` is done."""
 
     def __init__(
         self,
-        ask: Callable[[], _Answer],
+        ask: Callable[[], _Reply],
         changed: threading.Condition,
-        before: "_Asked[_Answer] | None" = None,
+        before: "_Asked[_Reply] | None" = None,
     ) -> None:
-        self.answers: list[_Answer] = []
-        self.error: BaseException | None = None
+        self.answers: list[_Reply] = []
+        self.error: Exception | None = None
         self.is_done = False
         self.ended_s = 0.0
         self._ask, self._changed, self._before = ask, changed, before
@@ -46,7 +46,7 @@ class _Asked(Generic[_Answer]):
             self._before = None
         try:
             answers.append(self._ask())
-        except BaseException as failure:  # noqa: BLE001 - raised in the thread that asked
+        except Exception as failure:  # noqa: BLE001 - raised in the thread that asked
             error = failure
         with self._changed:
             self.answers, self.error = answers, error
@@ -61,16 +61,16 @@ class _Asked(Generic[_Answer]):
         return self.error
 
 
-class SideBySide(Generic[_Answer]):
+class SideBySide(Generic[_Reply]):
     """Asks servers side by side, and notes which of them are late."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._late: dict[str, _Asked[_Answer]] = {}
+        self._late: dict[str, _Asked[_Reply]] = {}
 
     def ask(
-        self, addresses: Sequence[str], ask: Callable[[str], _Answer]
-    ) -> tuple[dict[str, _Answer], dict[str, StoreError | None]]:
+        self, addresses: Sequence[str], ask: Callable[[str], _Reply]
+    ) -> tuple[dict[str, _Reply], dict[str, StoreError | None]]:
         """Return the answers by address, and what failed; None: it is late.
 
         Servers that were late before are asked only if no other one answers.
@@ -89,20 +89,20 @@ class SideBySide(Generic[_Answer]):
         more, errors = self._round(left, ask)
         return more, failures | errors
 
-    def _is_late(self, one: _Asked[_Answer]) -> bool:
+    def _is_late(self, one: _Asked[_Reply]) -> bool:
         if not one.is_done:
             return True
         return one.error is not None and time.monotonic() < one.ended_s + PAUSE_S
 
     def _round(
-        self, addresses: Sequence[str], ask: Callable[[str], _Answer]
-    ) -> tuple[dict[str, _Answer], dict[str, StoreError | None]]:
+        self, addresses: Sequence[str], ask: Callable[[str], _Reply]
+    ) -> tuple[dict[str, _Reply], dict[str, StoreError | None]]:
         asked = {
             address: _Asked(partial(ask, address), self._changed, self._late.pop(address, None))
             for address in addresses
         }
         self._wait(list(asked.values()))
-        answers: dict[str, _Answer] = {}
+        answers: dict[str, _Reply] = {}
         failures: dict[str, StoreError | None] = {}
         for address, one in asked.items():
             if one.answers:
@@ -113,7 +113,7 @@ class SideBySide(Generic[_Answer]):
                 self._late[address] = one
         return answers, failures
 
-    def _wait(self, asked: Sequence[_Asked[_Answer]]) -> None:
+    def _wait(self, asked: Sequence[_Asked[_Reply]]) -> None:
         """Return when all are done, or some time after the first answer."""
         begin, until = time.monotonic(), None
         with self._changed:

@@ -79,8 +79,6 @@ class Cluster(Servers):
         self._absent: set[tuple[str, str]] = set()
         self._with_master: set[str] = set()
         """Brokers of which a master was registered once."""
-        self._naming: dict[str, list[str]] = {}
-        """By broker the proxies whose routes name it."""
         self.ahead = Ahead()
         """What was asked of many brokers at once, for those who ask one by one."""
 
@@ -350,10 +348,7 @@ class Cluster(Servers):
         route = parse_route(address, topic, found)
         if not self._is_proxy:
             return route
-        for broker in route.brokers:
-            naming = self._naming.setdefault(broker, [])
-            if address not in naming:
-                naming.append(address)
+        self._note_naming(address, route.brokers)
         queue = next(route.each(), None)
         if not self._was_served and queue is not None:
             self._was_served = True
@@ -383,29 +378,6 @@ class Cluster(Servers):
         if not self._brokers.get(broker):
             self.brokers()
         return self._brokers.get(broker, {})
-
-    def settings_for(self, broker: str) -> ClusterSettings:
-        """Return the settings, with the proxies first that named the broker in a route."""
-        naming = self._naming.get(broker, ())
-        if not self._is_proxy or len(naming) in {0, len(self.settings.name_servers)}:
-            return self.settings
-        ordered = sorted(self.settings.name_servers, key=lambda address: address not in naming)
-        return replace(self.settings, name_servers=tuple(ordered))
-
-    def _proxy_of(self, broker: str) -> str:
-        """Return the first proxy that named the broker in a route, else the first one.
-
-        A proxy that does not know a broker yet answers nothing about it.
-        """
-        naming = self._naming.get(broker, ())
-        return next((one for one in self._name_servers if one in naming), self._name_servers[0])
-
-    def failed_at(self, address: str) -> None:
-        """Have the next requests go to another proxy than that, if there is another."""
-        super().failed_at(address)
-        for naming in self._naming.values():
-            if address in naming:
-                naming.remove(address)
 
     def _address(self, broker: str, broker_id: int) -> str:
         if self.is_proxy:

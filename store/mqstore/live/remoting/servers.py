@@ -5,7 +5,7 @@ Reference: NettyRemotingClient#getAndCreateNameserverChannel; proxies.py for tho
 
 import itertools
 import ssl
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Self
@@ -47,6 +47,8 @@ class Servers:
         self._closings = 0
         self._unreached: set[str] = set()
         """Addresses to which the last connection could not be made."""
+        self._naming: dict[str, list[str]] = {}
+        """By broker the proxies whose routes name it."""
         self._has_contact = was_reached
         self._is_proxy = proxies.given(settings)
         self._was_reached = was_reached
@@ -141,8 +143,34 @@ class Servers:
 
     def failed_at(self, address: str) -> None:
         """Have the next requests go to another proxy than that, if there is another."""
-        if self._is_proxy:
-            self._put_last(address)
+        if not self._is_proxy:
+            return
+        self._put_last(address)
+        for naming in self._naming.values():
+            if address in naming:
+                naming.remove(address)
+
+    def _note_naming(self, address: str, brokers: Iterable[str]) -> None:
+        for broker in brokers:
+            naming = self._naming.setdefault(broker, [])
+            if address not in naming:
+                naming.append(address)
+
+    def settings_for(self, broker: str) -> ClusterSettings:
+        """Return the settings, with the proxies first that named the broker in a route."""
+        naming = self._naming.get(broker, ())
+        if not self._is_proxy or len(naming) in {0, len(self.settings.name_servers)}:
+            return self.settings
+        ordered = sorted(self.settings.name_servers, key=lambda address: address not in naming)
+        return replace(self.settings, name_servers=tuple(ordered))
+
+    def _proxy_of(self, broker: str) -> str:
+        """Return the first proxy that named the broker in a route, else the first one.
+
+        A proxy that does not know a broker yet answers nothing about it.
+        """
+        naming = self._naming.get(broker, ())
+        return next((one for one in self._name_servers if one in naming), self._name_servers[0])
 
     def _put_last(self, address: str) -> None:
         if address in self._name_servers:

@@ -23,7 +23,7 @@ from mqstore.live.remoting.sockets import connected, split_host
 
 _ALERT: Final = "ALERT"  # In the names of OpenSSL's errors for what a peer said by TLS.
 _MOST_ANSWER_BYTES: Final = 1 << 20
-ROUNDS: Final = 3
+_ROUNDS_OF_A_PROBE: Final = 3
 _PAUSE_S: Final = 0.05
 
 
@@ -44,7 +44,7 @@ def is_foreign(address: str, timeout_s: float, *, with_tls: bool) -> bool:
     """
     ways = (react_to_tls, react_to_request) if with_tls else (react_to_request, react_to_tls)
     expected = (Reaction.CLOSED, Reaction.ANSWERED)
-    for number in range(ROUNDS):
+    for number in range(_ROUNDS_OF_A_PROBE):
         if number:
             time.sleep(_PAUSE_S)
         for way, reaction in zip(ways, expected, strict=True):

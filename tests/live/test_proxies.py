@@ -1,6 +1,8 @@
 """The dialect of RocketMQ 5 proxies, against a proxy that does as it is told."""
 
 import logging
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -12,7 +14,7 @@ import pytest
 from jobs.command import Run
 from jobs.conftest import run
 from live.conftest import PATIENT, QUICK
-from live.loopback import FakeCluster, json_answer
+from live.loopback import FakeCluster, json_answer, listening
 from live.proxied import FakeProxy
 from live.real import slices
 from mqstore.backlog import BacklogRequest, plan_all
@@ -247,12 +249,28 @@ def test_silence_that_does_not_end_is_an_error_by_name_in_time(
     assert time.monotonic() - before < 30
 
 
-def test_local_mode_is_named_soon_and_not_tried_again(proxy: FakeProxy, connect: Connect) -> None:
+def speaks_grpc(peer: socket.socket) -> None:
+    """Answer a client of HTTP/2 with SETTINGS, and close for all else."""
+    if peer.recv(1_000).startswith(b"PRI * HTTP/2.0"):
+        peer.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        peer.recv(1)
+
+
+@pytest.fixture
+def grpc() -> Iterator[str]:
+    """The port of gRPC, as text."""
+    with listening(speaks_grpc) as address:
+        yield address.rpartition(":")[2]
+
+
+def test_local_mode_is_named_soon_and_not_tried_again(
+    proxy: FakeProxy, connect: Connect, grpc: str
+) -> None:
     proxy.fill(TOPIC, 5)
-    proxy.is_local = True
+    proxy.is_local, proxy.route_port = True, grpc
     before = time.monotonic()
     cluster = connect(retry_timeout_ms=60_000)
-    with pytest.raises(LocalModeError, match=r"MQLOG_PROXY_LOCAL_MODE.*gRPC port 8081"):
+    with pytest.raises(LocalModeError, match=rf"MQLOG_PROXY_LOCAL_MODE.*gRPC port {grpc}"):
         bodies(cluster)
     assert time.monotonic() - before < SOON_SECONDS
     with pytest.raises(LocalModeError):
@@ -269,6 +287,30 @@ def test_another_port_in_the_route_is_no_local_mode_where_queues_are_answered(
     assert len(bodies(cluster)) == 5
     assert len(bodies(cluster)) == 5
     assert [r["code"] for r in proxy.requests].count(30) == 3  # One was the probe.
+
+
+@pytest.mark.parametrize("other_port", ["nobody", "remoting"])
+def test_brokers_that_are_frozen_behind_a_mapped_port_are_no_local_mode(
+    proxy: FakeProxy, connect: Connect, other_port: str
+) -> None:
+    """One is waited for; while all are silent, the error says what it may be, in its time."""
+    proxy.fill(TOPIC, 5)
+    proxy.fill(TOPIC, 5, broker="broker-b")
+    frozen = {"broker-a"}
+    proxy.is_silent = lambda request: request.get("extFields", {}).get("bname") in frozen
+    with FakeProxy().running() as mapped:
+        port = mapped.address.rpartition(":")[2] if other_port == "remoting" else "1"
+        proxy.route_port = port
+        cluster = connect(limits=QUICK, retry_timeout_ms=3_600_000)
+        assert sorted(cluster.known_route(TOPIC).queues) == ["broker-a", "broker-b"]
+        frozen.add("broker-b")
+        cluster = connect(limits=QUICK, retry_timeout_ms=500)
+        with pytest.raises(BrokerTimeoutError, match=f"or the proxy is in local mode.*port {port}"):
+            bodies(cluster)
+        thawing = threading.Timer(1.0, frozen.clear)
+        thawing.start()
+        assert len(bodies(connect(limits=QUICK, retry_timeout_ms=3_600_000))) == 10
+        thawing.join()
 
 
 def test_the_next_proxy_is_asked_when_one_fails(proxy: FakeProxy, connect: Connect) -> None:
@@ -531,9 +573,9 @@ def test_the_doctor_says_what_a_proxy_serves_and_which_brokers_answer(proxy: Fak
     ]
 
 
-def test_the_doctor_names_local_mode_and_a_refusal_of_acl(proxy: FakeProxy) -> None:
+def test_the_doctor_names_local_mode_and_a_refusal_of_acl(proxy: FakeProxy, grpc: str) -> None:
     proxy.fill("TBW102", 0)
-    proxy.is_local = True
+    proxy.is_local, proxy.route_port = True, grpc
     before = time.monotonic()
     severity, subject, told = examined(proxy)[-1]
     assert (severity, subject) == ("error", "Mode")

@@ -38,7 +38,7 @@ from mqstore.live.remoting.errors import (
     LocalModeError,
     NotServedError,
 )
-from mqstore.live.remoting.proxies import PROBE_MS
+from mqstore.live.remoting.local_mode import PROBE_MS
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.live.remoting.sockets import connected
@@ -161,7 +161,7 @@ def test_a_proxy_in_local_mode_is_named_within_five_seconds(
     settings = SETTINGS | SMALL_FILES | {"brokerName": "broker-local", "listenPort": str(port)}
     settings |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
     local = proxies.running(toolchain, cluster.name_server, tmp_path, broker=settings)
-    with local as proxy, only(proxy.port):
+    with local as proxy, only(proxy.port, int(proxy.grpc_address.rpartition(":")[2])):
         address = ClusterSettings(
             name_servers=(proxy.address,), limits=PATIENT, retry_timeout_ms=600_000
         )

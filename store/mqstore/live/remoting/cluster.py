@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
-from mqstore.live.remoting import proxies, requests
+from mqstore.live.remoting import local_mode, proxies, requests
 from mqstore.live.remoting.advice import (
     absence,
     no_topic,
@@ -28,9 +28,7 @@ from mqstore.live.remoting.ahead import Ahead
 from mqstore.live.remoting.answers import checked, rows, table, value
 from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import (
-    BrokerTimeoutError,
     BrokerUnavailableError,
-    LocalModeError,
     NoMasterError,
 )
 from mqstore.live.remoting.frame import Frame
@@ -343,33 +341,17 @@ class Cluster(Servers):
     def _route_of(self, address: str, topic: str, found: Any) -> Route:
         """Return a route as it was told; that of a proxy with the proxy's own address.
 
-        Raises LocalModeError for a proxy that names another port and does not answer for a queue.
+        Raises LocalModeError for a proxy that names another port, and is in local mode.
         """
         route = parse_route(address, topic, found)
         if not self._is_proxy:
             return route
         self._note_naming(address, route.brokers)
-        queue = next(route.each(), None)
-        if not self._was_served and queue is not None:
-            self._was_served = True
-            is_own, port = proxies.names_port_of(address, found)
-            if not is_own:
-                self._probe(address, queue, topic, port)
+        is_own, port = proxies.names_port_of(address, found)
+        if not self._was_served and not is_own and route.queues:
+            self._silence = local_mode.doubt(address, route, port, self.settings)
+        self._was_served |= bool(route.queues)
         return replace(route, brokers={name: {MASTER_ID: address} for name in route.brokers})
-
-    def _probe(self, address: str, queue: tuple[str, int], topic: str, port: str) -> None:
-        request = requests.GET_MAX_OFFSET(topic=topic, queueId=queue[1])
-        limits = self.settings.limits
-        waited_ms = min(limits.request_timeout_ms, proxies.PROBE_MS)
-        settings = replace(self.settings, limits=replace(limits, request_timeout_ms=waited_ms))
-        with Cluster(settings, tls=self._tls) as probing:
-            try:
-                connection = probing.connection(address)
-                connection.receive(connection.send(proxies.served(address, queue[0], request)))
-            except BrokerTimeoutError:
-                self._was_served = False
-                reason = proxies.LOCAL_MODE.format(port=port, waited=waited_ms / 1000)
-                raise LocalModeError(address, reason) from None
 
     def _addresses(self, broker: str) -> Addresses:
         if self._is_proxy:

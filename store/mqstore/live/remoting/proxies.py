@@ -33,17 +33,8 @@ _LARGE_AT_A_TIME: Final = 4
 _PROXYS_FIELD: Final = "MSG_REGION"
 _BROKER_NAME: Final = "bname"
 _SHORT_BROKER_NAME: Final = "n"
-PROBE_MS: Final = 3_000
-"""So long a proxy that may be in local mode has to answer."""
 IN_A_PIPELINE: Final = 64
 ROUTES_IN_A_PIPELINE: Final = 8
-
-LOCAL_MODE: Final = (
-    "a RocketMQ proxy in local mode, whose route names its gRPC port {port}, and which answered "
-    "nothing about a queue in {waited:g} s. Local mode serves no messages over remoting; the "
-    "broker in its process does: name that broker's name server. Or the proxy runs in cluster "
-    "mode, and the broker behind it does not answer"
-)
 
 
 def given(settings: ClusterSettings) -> bool | None:

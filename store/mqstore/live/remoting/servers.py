@@ -47,6 +47,8 @@ class Servers:
         self._closings = 0
         self._unreached: set[str] = set()
         """Addresses to which the last connection could not be made."""
+        self._silence = ""
+        """What to add to the error of a broker that is silent behind proxies."""
         self._naming: dict[str, list[str]] = {}
         """By broker the proxies whose routes name it."""
         self._has_contact = was_reached
@@ -112,7 +114,8 @@ class Servers:
         """Return the error with the broker's name; what follows goes to another proxy, if any."""
         self.failed_at(error.address)
         if self._is_proxy:
-            return type(error)(f"{broker} through {error.address}", error.reason)
+            may_be = self._silence if isinstance(error, BrokerTimeoutError) else ""
+            return type(error)(f"{broker} through {error.address}", error.reason + may_be)
         return located(broker, error)
 
     def abandon(self) -> None:

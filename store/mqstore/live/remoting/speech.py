@@ -25,6 +25,10 @@ _ALERT: Final = "ALERT"  # In the names of OpenSSL's errors for what a peer said
 _MOST_ANSWER_BYTES: Final = 1 << 20
 _ROUNDS_OF_A_PROBE: Final = 3
 _PAUSE_S: Final = 0.05
+_HTTP_2: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The preface of a client and its SETTINGS, without any (RFC 9113, 3.4)."""
+_HTTP_2_HEAD_BYTES: Final = 9
+_HTTP_2_SETTINGS: Final = 4
 
 
 class Reaction(Enum):
@@ -90,6 +94,26 @@ def react_to_request(address: str, timeout_s: float) -> Reaction:
         return Reaction.ANSWERED
 
     return _reaction(address, timeout_s, ask)
+
+
+def speaks_only_grpc(address: str, timeout_s: float) -> bool:
+    """Tell whether a server answers the begin of HTTP/2, and no request of remoting."""
+    if react_to_request(address, timeout_s) is Reaction.ANSWERED:
+        return False
+
+    def begin(plain: socket.socket, deadline: float) -> Reaction:
+        plain.sendall(_HTTP_2)
+        head = b""
+        while len(head) < _HTTP_2_HEAD_BYTES:
+            plain.settimeout(max(0.001, deadline - time.monotonic()))
+            more = plain.recv(_HTTP_2_HEAD_BYTES - len(head))
+            if not more:
+                return Reaction.CLOSED
+            head += more
+        is_settings = head[3] == _HTTP_2_SETTINGS and head[5:] == bytes(4)
+        return Reaction.ANSWERED if is_settings else Reaction.CLOSED
+
+    return _reaction(address, timeout_s, begin) is Reaction.ANSWERED
 
 
 def _reaction(

@@ -125,8 +125,7 @@ class Directory(Folder):
 
     def exists(self, path: str = "") -> bool:
         """Tell whether ``path`` is there, as anything."""
-        whole = _system_path(self._path(path))
-        return os.path.lexists(os.path.join(os.fsencode(self.root), whole))  # noqa: PTH118
+        return os.path.lexists(f"{self.root}/{_system_path(self._path(path))}")
 
     def is_directory(self, path: str) -> bool:
         """Tell whether ``path`` is there as a real directory."""
@@ -176,9 +175,9 @@ def _stored_name(name: str) -> str:
     return name if _IS_UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
-def _system_path(path: str) -> bytes:
-    """Return the bytes of a path below the root."""
-    return path.encode("utf-8", "surrogateescape")
+def _system_path(path: str) -> str:
+    """Return a path below the root as Python has to be given it."""
+    return path if _IS_UTF8 else os.fsdecode(path.encode("utf-8", "surrogateescape"))
 
 
 def _surveyed(entry: "os.DirEntry[str]") -> tuple[str, str, int]:

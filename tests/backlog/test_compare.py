@@ -29,7 +29,9 @@ def compared(
     request = BacklogRequest(None, subscriptions or {}, "hash")
     snapshot = take(root, broker_name="b")
     items = plan(snapshot, request)
-    listed = pickle.loads(pickle.dumps({snapshot.origin: Listed.of(source_of(snapshot).config)}))
+    pairs = {(item.topic, item.group) for item in items}
+    of_config = Listed.of(source_of(snapshot).config, pairs)
+    listed = pickle.loads(pickle.dumps({snapshot.origin: of_config}))
     batches = list(compare(items, request, listed, AS_OF_MS))
     for batch in batches:
         batch.validate(full=True)
@@ -58,7 +60,8 @@ def test_golden_lines_are_those_consumer_progress_printed(
     inflight = goldens.inflight(version)
     for queue, line in printed.items():
         assert found[queue]["progressDiff"] == line.diff
-        assert found[queue]["progressInflight"] == inflight.get(queue, 0)
+        untold = None if version == "4.9.7" else 0
+        assert found[queue]["progressInflight"] == inflight.get(queue, untold)
         retry = queue[1].startswith("%RETRY%")
         assert found[queue]["metricLag"] == (None if retry else line.diff)
         assert found[queue]["difference"] == ("RETRY" if retry else "SAME")
@@ -153,6 +156,8 @@ def test_latency_is_that_of_the_message_at_the_offset_and_inflight_what_was_pull
         1,
         0,
     )
+    write_json(path, {"offsetTable": offsets["offsetTable"]})
+    assert {row["progressInflight"] for row in compared(laid.root).values()} == {None}
 
 
 def test_sql_of_a_group_is_evaluated_here_and_not_by_the_tools(store: MakeStore) -> None:

@@ -119,7 +119,8 @@ def _backlog(root: Path) -> Rows:
     source, snapshot = opened(root, strict=False)
     items = backlog.plan(snapshot, request)
     backlog.measure(items, request, 0).validate(full=True)
-    for batch in backlog.compare(items, request, {source.origin: Listed.of(source.config)}, 0):
+    listed = Listed.of(source.config, {(item.topic, item.group) for item in items})
+    for batch in backlog.compare(items, request, {source.origin: listed}, 0):
         batch.validate(full=True)
     return None
 

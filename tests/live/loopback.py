@@ -154,6 +154,9 @@ class FakeCluster:
         self.topics: dict[str, dict[str, Any]] = {}
         """What the configuration of a topic says, where it is not the usual."""
         self.pulled_offsets: dict[tuple[str, str, int], int] = {}
+        self.tells_pulled = True
+        """False: it does not tell them all at once, as a broker of 5.5.1."""
+        self.pulled_by_group: dict[tuple[str, str, int], int] = {}
         """As ``committed``, what was pulled: 5.1 and later."""
         self.refusals: dict[int, tuple[int, str]] = {}
         """By request's code the code and the remark of what is refused."""
@@ -237,6 +240,7 @@ class FakeCluster:
             60: lambda opaque, _: self._timers(opaque),
             15: self._committed,
             43: lambda opaque, _: self._offsets(opaque),
+            208: self._progress,
             200: lambda opaque, _: self._created(opaque, request["body"]),
             203: lambda opaque, fields: self._online(opaque, fields["consumerGroup"]),
             321: self._entries,
@@ -367,10 +371,24 @@ class FakeCluster:
             ("offsetTable", self.committed),
             ("pullOffsetTable", self.pulled_offsets),
         ):
+            if told is self.pulled_offsets and not self.tells_pulled:
+                continue
             table = found.setdefault(name, {})
             for (topic, group, queue_id), at in told.items():
                 table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = at
         return json_answer(opaque, 0, _compact(found))
+
+    def _progress(self, opaque: int, fields: dict[str, str]) -> bytes:
+        """As a broker of 5.x, whose keys are objects."""
+        its = fields["topic"], fields["consumerGroup"]
+        entries = []
+        for (topic, group, queue_id), at in self.pulled_by_group.items():
+            if (topic, group) == its:
+                queue = {"brokerName": "broker-a", "queueId": queue_id, "topic": topic}
+                entry = {"brokerOffset": 0, "consumerOffset": 0, "pullOffset": at}
+                entries.append(f"{json.dumps(queue)}:{json.dumps(entry)}")
+        body = '{"consumeTps":0.0,"offsetTable":{' + ",".join(entries) + "}}"
+        return json_answer(opaque, 0, body.encode())
 
     def _online(self, opaque: int, group: str) -> bytes:
         count = self.groups.get(group, 0)

@@ -38,3 +38,18 @@ def test_a_broker_without_timers_has_delivered_none(fake: FakeCluster, connect: 
     del fake.refusals[60]
     fake.timers_ms = 1_700_000_000_000
     assert state.timers_delivered_ms() == 1_700_000_000_000
+
+
+def test_what_was_pulled_is_asked_of_each_pair_where_it_is_not_told_of_all(
+    fake: FakeCluster, connect: Connect
+) -> None:
+    """As of 5.5.1 and 5.3.3: consumerProgress asks by group and topic."""
+    fake.fill("T", 9)
+    state = ClusterState("broker-a", connect())
+    pairs = [("T", "g"), ("U", "g")]
+    fake.pulled_offsets = {("T", "g", 0): 4}
+    assert state.pulled(pairs) == {("T", "g"): {0: 4}, ("U", "g"): {}}
+    fake.tells_pulled = False
+    assert (state.pull_offsets(), state.pulled(pairs)) == ({}, {})
+    fake.pulled_by_group = {("T", "g", 0): 7}
+    assert state.pulled(pairs) == {("T", "g"): {0: 7}}

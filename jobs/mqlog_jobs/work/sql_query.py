@@ -32,7 +32,6 @@ from mqlog_jobs.output.form import Form
 from mqlog_jobs.output.render import FieldView, Row
 from mqlog_jobs.places import Named, own_advice, with_read_options
 from mqstore.errors import InvalidOptionError, InvalidQueryError, UnknownTopicError, printable
-from mqstore.format.names import is_topic
 from mqstore.options import grammar
 from mqstore.request.read_options import MESSAGES, takers
 from mqstore.tables.catalog import CATALOG
@@ -45,7 +44,7 @@ _ALL_REGISTERED: Final = 500
 """With more topics, those that the query does not name are left out: each takes a millisecond."""
 _ENDS_WITHIN_S: Final = 2.0
 """How long an interrupted query may take to end: DuckDB looks for it between its steps."""
-_NAME: Final = re.compile(r'"([^"]+)"|([\w%|-]+)')
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 _MOST_WORDS: Final = 200
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
 _UNKNOWN_NAME: Final = "Catalog Error: Table"
@@ -216,8 +215,7 @@ def _topics(named: Named, query: str) -> list[str]:
 
 def _words(query: str) -> list[str]:
     """Return what may be names of topics in a query."""
-    found = {quoted or word for quoted, word in _NAME.findall(query)}
-    return sorted(word for word in found if is_topic(word))[:_MOST_WORDS]
+    return sorted(set(_TOPIC_NAME.findall(query)))[:_MOST_WORDS]
 
 
 def _is_topic(named: Named, word: str) -> bool:

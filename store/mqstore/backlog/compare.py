@@ -20,7 +20,7 @@ PopInflightMessageCounter.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -37,7 +37,7 @@ from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, SQL92, TOPIC
 from mqstore.backlog.schema import COLUMNS as BACKLOG_COLUMNS
 from mqstore.backlog.standing import Standing
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.format.arrays import TopicQueue
+from mqstore.format.arrays import TopicGroup, TopicQueue
 from mqstore.format.config import PERM_READ, PERM_WRITE
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.pop.state import POP_FIFO, PULL
@@ -65,7 +65,8 @@ COLUMNS: Final = (
     *_ours("brokerName", "group", "topic", "queueId", "brokerOffset", "consumerOffset"),
     *_ours("minOffset", "subscription", "expressionType"),
     ("progressDiff", pa.int64(), True, "Diff of consumerProgress; null: it has no such line"),
-    ("progressInflight", pa.int64(), True, "Inflight of consumerProgress 5.x; null as above"),
+    ("progressInflight", pa.int64(), True,
+     "Inflight of consumerProgress 5.x; null as above, and where it is not told"),
     ("metricLag", pa.int64(), True,
      "the queue's part of rocketmq_consumer_lag_messages; null: the metric excludes it"),
     ("metricIsEstimate", pa.bool_(), True, "the metric extrapolates from some of the messages"),
@@ -87,7 +88,7 @@ class Listed:
 
     ``topics`` has (readQueueNums, writeQueueNums, perm) of each; ``groups`` are the configured
     ones; ``committed`` the (topic, group) pairs with an offset, ``ours`` those of our own streams,
-    which no broker knows; ``pulled`` how far groups pulled.
+    which no broker knows; ``pulled`` how far groups pulled, as far as the broker tells.
     """
 
     topics: dict[str, tuple[int, int, int]]
@@ -97,8 +98,11 @@ class Listed:
     pulled: Mapping[tuple[str, str], Mapping[int, int]]
 
     @classmethod
-    def of(cls, config: BrokerState) -> "Listed":
-        """Ask a broker's configuration. Raises CorruptConfigError."""
+    def of(cls, config: BrokerState, pairs: Collection[TopicGroup]) -> "Listed":
+        """Ask a broker's configuration, of how far groups pulled for those (topic, group).
+
+        Raises CorruptConfigError.
+        """
         entries, committed = config.topics(), config.committed()
         brokers = {key for key, found in committed.items() if found.is_brokers}
         return cls(
@@ -106,7 +110,7 @@ class Listed:
             frozenset(config.groups()),
             frozenset(brokers),
             frozenset(committed.keys() - brokers),
-            config.pull_offsets(),
+            config.pulled(pairs),
         )
 
     def in_progress(self, item: BacklogItem) -> bool:
@@ -123,10 +127,10 @@ class Listed:
         configured &= (item.topic, item.group) not in self.ours
         return open_ and configured and not item.topic.startswith(RETRY_PREFIX)
 
-    def inflight(self, item: BacklogItem) -> int:
-        """Return what was pulled and not committed."""
-        pulled = self.pulled.get((item.topic, item.group), {}).get(item.queue_id, -1)
-        return max(item.consumed, pulled) - item.consumed
+    def inflight(self, item: BacklogItem) -> int | None:
+        """Return what was pulled and not committed; None where the broker does not tell."""
+        told = self.pulled.get((item.topic, item.group))
+        return None if told is None else max(told.get(item.queue_id, -1) - item.consumed, 0)
 
 
 def compare(

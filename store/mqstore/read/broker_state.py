@@ -1,7 +1,7 @@
 """The knowledge of a broker beside messages: topics, groups, committed offsets."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -94,6 +94,14 @@ class BrokerState(Protocol):
 
     def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return the next queue offsets that groups pulled, by queueId."""
+
+    def pulled(
+        self, pairs: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Return the same of those pairs; one that it is not told of is left out.
+
+        As consumerProgress has it: AdminBrokerProcessor#getConsumeStats.
+        """
 
     def pop_facts(self) -> PopFacts:
         """Return what the broker keeps of POP groups beside their checkpoints."""

@@ -30,8 +30,7 @@ class Selection:
     ``roots`` are directories, ``broker_names`` as many names or none. ``subscribe``, which
     ``named_by`` gave, may name system topics; other choices need ``include_system_topics`` for it.
     ``groups`` are consumer groups that options name; None: nothing about groups is asked for.
-    ``with_state``: half messages and the state of groups are looked at too; ``by_group``: it is
-    about groups in topics, of which a proxy lists neither.
+    ``with_state``: also half messages and the state of groups; ``by_group``: it is about both.
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``.
     """
 
@@ -51,10 +50,7 @@ class Selection:
 
 
 class OpenStores:
-    """The stores and clusters of one read, each opened once, and what is chosen of them.
-
-    A cluster counts as the brokers that it had when it was opened.
-    """
+    """The stores and clusters of a read, opened once: a cluster as its brokers of that moment."""
 
     def __init__(
         self,

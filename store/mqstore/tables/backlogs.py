@@ -56,7 +56,9 @@ def _measured(wanted: TableRequest) -> list[BacklogPart]:
 def _compared(wanted: TableRequest) -> list[ComparePart]:
     items, request, as_of_ms = planned_items(wanted)
     used = {item.origin for item in items}
-    listed = {s.origin: Listed.of(s.config) for s in wanted.stores.sources if s.origin in used}
+    pairs = {origin: {(i.topic, i.group) for i in items if i.origin == origin} for origin in used}
+    sources = [source for source in wanted.stores.sources if source.origin in used]
+    listed = {one.origin: Listed.of(one.config, pairs[one.origin]) for one in sources}
     parts = []
     for share in backlog.split(items, wanted.cores):
         of_share = {origin: listed[origin] for origin in {item.origin for item in share}}

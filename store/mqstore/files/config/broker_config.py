@@ -5,7 +5,7 @@ dialect (unquoted integer keys, trailing commas are not accepted).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -150,6 +150,19 @@ class BrokerConfig:
         """
         document, _ = self._offset_tables(config.CONSUMER_OFFSET)
         return _by_group(_table(document, "pullOffsetTable"))
+
+    def pulled(
+        self, pairs: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], Mapping[int, int]]:
+        """Return the same of those pairs; nothing where the broker writes no such table.
+
+        As those of 4.9, 5.3 and 5.5.1.
+        """
+        document, _ = self._offset_tables(config.CONSUMER_OFFSET)
+        if "pullOffsetTable" not in document:
+            return {}
+        table = _by_group(_table(document, "pullOffsetTable"))
+        return {pair: table.get(pair, {}) for pair in pairs}
 
     def pop_facts(self) -> PopFacts:
         """Return what the broker keeps of POP groups. Raises UnsafePathError."""

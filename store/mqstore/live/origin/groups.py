@@ -32,6 +32,8 @@ from mqstore.read.broker_state import LeftOut
 
 _SEPARATOR: Final = "@"
 _MOST_QUEUES: Final = 1_000_000
+_UNTOLD: Final = ("", "")
+"""The key of a table that is not there."""
 
 Committed = Mapping[tuple[str, str], Mapping[int, int]]
 """Next queue offsets of a broker: by (topic, group), by queueId."""
@@ -61,9 +63,41 @@ def committed(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
     return _offsets(cluster, brokers, "offsetTable")
 
 
-def pulled(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
-    """As ``committed``, what groups pulled; nothing before 5.1, whose brokers do not tell."""
-    return _offsets(cluster, brokers, "pullOffsetTable")
+def pulled(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed | None]:
+    """As ``committed``, what groups pulled; None of a broker that does not tell.
+
+    Those of 5.1 to 5.5.0 do, but for 5.3.
+    """
+    tables = _offsets(cluster, brokers, "pullOffsetTable", is_optional=True)
+    return {broker: None if _UNTOLD in by_pair else by_pair for broker, by_pair in tables.items()}
+
+
+def pulled_by(
+    cluster: Cluster, broker: str, pairs: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], dict[int, int]]:
+    """Return the next queue offset that each group pulled of a topic, by queueId.
+
+    As consumerProgress has it: at least the committed one. What a broker does not tell, as one of
+    4.9, is left out. Raises as Cluster#ask_all.
+    """
+    pairs = list(pairs)
+    asked = [
+        (broker, requests.GET_CONSUME_STATS(consumerGroup=group, topic=topic))
+        for topic, group in pairs
+    ]
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for pair, (_, request), (answer, address) in zip(
+        pairs, asked, cluster.ask_all(asked), strict=True
+    ):
+        if answer.code != requests.SUCCESS:
+            continue
+        told = value(address, request, answer)
+        for key, entry in table(address, told, "offsetTable").items():
+            queue = dict(key) if isinstance(key, tuple) else {}
+            if isinstance(entry, dict) and "pullOffset" in entry:
+                queue_id = number(address, queue, "queueId")
+                found.setdefault(pair, {})[queue_id] = number(address, entry, "pullOffset")
+    return found
 
 
 def committed_by(
@@ -91,19 +125,29 @@ def committed_by(
     return found
 
 
-def _offsets(cluster: Cluster, brokers: Sequence[str], name: str) -> dict[str, Committed]:
+def _offsets(
+    cluster: Cluster, brokers: Sequence[str], name: str, *, is_optional: bool = False
+) -> dict[str, Committed]:
     request = requests.GET_ALL_CONSUMER_OFFSET()
     answers = cluster.ask_all([(broker, request) for broker in brokers])
     return {
         broker: cluster.ahead.read(
-            broker, name, answer, partial(_read_offsets, address, request, answer, name)
+            broker,
+            name,
+            answer,
+            partial(_read_offsets, address, request, answer, name, is_optional=is_optional),
         )
         for broker, (answer, address) in zip(brokers, answers, strict=True)
     }
 
 
-def _read_offsets(address: str, request: requests.Request, answer: Frame, name: str) -> Committed:
-    return _committed(address, value(address, request, answer), name)
+def _read_offsets(
+    address: str, request: requests.Request, answer: Frame, name: str, *, is_optional: bool
+) -> Committed:
+    found = value(address, request, answer)
+    if is_optional and isinstance(found, dict) and name not in found:
+        return {_UNTOLD: {}}
+    return _committed(address, found, name)
 
 
 def online(

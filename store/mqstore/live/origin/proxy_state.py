@@ -6,7 +6,7 @@ offset that it committed in a queue, and the consumers that this proxy or its ne
 Reference: GetTopicRouteActivity, ConsumerManagerActivity (org.apache.rocketmq.proxy.remoting).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -123,6 +123,13 @@ class ProxyState(ClusterState):
 
     def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Return nothing: a proxy does not tell what groups pulled."""
+        return {}
+
+    def pulled(
+        self, pairs: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Return nothing, as above."""
+        del pairs
         return {}
 
     @cached_property

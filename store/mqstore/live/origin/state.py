@@ -4,7 +4,7 @@ Reference: TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager a
 ScheduleMessageService#encode, as AdminBrokerProcessor gives them; ConsumerManager.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from mqstore.files.config import checkpoint
@@ -73,7 +73,14 @@ class ClusterState:
 
     def pull_offsets(self) -> _OffsetsBy:
         """Return what groups pulled; nothing of brokers before 5.1."""
-        return group_requests.pulled(self._cluster, [self._broker])[self._broker]
+        return group_requests.pulled(self._cluster, [self._broker])[self._broker] or {}
+
+    def pulled(self, pairs: Collection[tuple[str, str]]) -> _OffsetsBy:
+        """Return the same of those pairs: of each alone where the broker does not tell of all."""
+        found = group_requests.pulled(self._cluster, [self._broker])[self._broker]
+        if found is not None:
+            return {pair: found.get(pair, {}) for pair in pairs}
+        return group_requests.pulled_by(self._cluster, self._broker, pairs)
 
     def pop_facts(self) -> PopFacts:
         """Return the pairs that were switched to POP, and the settings of POP that matter.
@@ -184,6 +191,11 @@ class AwayState:
 
     def pull_offsets(self) -> _OffsetsBy:
         """Return nothing."""
+        return {}
+
+    def pulled(self, pairs: Collection[tuple[str, str]]) -> _OffsetsBy:
+        """Return nothing."""
+        del pairs
         return {}
 
     def pop_facts(self) -> PopFacts:

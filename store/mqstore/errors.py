@@ -174,6 +174,7 @@ StoreFlavour = Literal[
     "CONTROLLER",
     "DLEDGER",
     "FILE_SYSTEM",
+    "FOLDER_NAME",
     "MULTI_PATH",
     "NO_LEASE",
     "OWNER",

@@ -174,7 +174,7 @@ def test_directories_that_are_no_topic_or_queue_are_the_brokers_to_ignore(
     store: MakeStore,
 ) -> None:
     laid = store([Message()])
-    for name in ("T/x", "T/01", "T/-1", "..x/0", "a b/0", "T/70000"):
+    for name in ("T/x", "T/01", "T/-1", ".snapshot/x", "lost+found", "T/70000"):
         (laid.root / "consumequeue" / name).mkdir(parents=True)
     assert list_queues(StoreDir.at(laid.root)) == [("T", 0)]
 

@@ -1,6 +1,6 @@
 """The same messages in each kind of place that a read takes, and what may happen to them there.
 
-96 messages of the topic T lie in two queues, four of a queue side by side: a batch ConsumeQueue has
+96 messages of one topic lie in two queues, four of a queue side by side: a batch ConsumeQueue has
 them in one record. A CommitLog file has 4 KiB, a ConsumeQueue file 16 units.
 """
 
@@ -20,6 +20,8 @@ from support.oracle import Message
 from support.s3_server import BUCKET, S3Server
 from support.stores import Layout, lay_out, place, topics_json, write_json
 
+TOPIC: Final = "shop.orders 订单@1"
+"""A name that each kind of place can have, although nobody can make it today."""
 START_MS: Final = 1_700_000_000_000
 TOGETHER: Final = 4
 _COUNT: Final = 96
@@ -31,6 +33,7 @@ def messages() -> list[Message]:
     """What was sent, in the order of the log."""
     return [
         Message(
+            topic=TOPIC,
             queue_id=n // TOGETHER % 2,
             body=b"%d" % n * 50,
             properties=oracle.join_properties({"TAGS": "AB"[n % 3 == 0]}),
@@ -111,7 +114,7 @@ class InRocks(Store):
         super().expire(part)
         if not self.keeps_units:
             units = {
-                ("T", queue_id): [
+                (TOPIC, queue_id): [
                     (m.queue_offset, m.physical_offset, m.size, 0, m.store_timestamp_ms)
                     for m in self.held
                     if m.queue_id == queue_id
@@ -211,7 +214,7 @@ class Running:
     def __post_init__(self) -> None:
         for queue_id in (0, 1):
             found: list[Message | None] = [m for m in self.messages if m.queue_id == queue_id]
-            self.fake.queues["broker-a", "T", queue_id] = FakeQueue(found)
+            self.fake.queues["broker-a", TOPIC, queue_id] = FakeQueue(found)
         self.options = {"path": f"rocketmq://{self.fake.address}", "retryTimeout": "1s"}
 
     @property
@@ -228,7 +231,7 @@ class Running:
     def damage(self, message: Message) -> list[Message]:
         record = bytearray(oracle.encode(message))
         record[4] ^= 0xFF
-        self.fake.queues["broker-a", "T", message.queue_id].raw[message.queue_offset] = bytes(
+        self.fake.queues["broker-a", TOPIC, message.queue_id].raw[message.queue_offset] = bytes(
             record
         )
         return [message]
@@ -270,6 +273,7 @@ def in_batches(folder: Path) -> Store:
         records.append(
             replace(
                 record,
+                topic=TOPIC,
                 queue_id=group[0].queue_id,
                 store_timestamp_ms=group[0].store_timestamp_ms,
             )
@@ -296,14 +300,14 @@ def in_batches(folder: Path) -> Store:
         (log / f"{start:020d}").write_bytes(held_bytes + rest)
     per_file = _UNITS // TOGETHER
     for queue_id, of_queue in units.items():
-        files = root / "batchconsumequeue" / "T" / str(queue_id)
+        files = root / "batchconsumequeue" / TOPIC / str(queue_id)
         files.mkdir(parents=True)
         for first in range(0, len(of_queue), per_file):
             content = b"".join(of_queue[first : first + per_file])
             name = f"{first * batch_stores.UNIT_BYTES:020d}"
             (files / name).write_bytes(content.ljust(per_file * batch_stores.UNIT_BYTES, b"\0"))
     (root / "config").mkdir()
-    write_json(root / "config" / "topics.json", topics_json({"T": 2}))
+    write_json(root / "config" / "topics.json", topics_json({TOPIC: 2}))
     return Store(
         root,
         log,

@@ -1,5 +1,6 @@
 """What a read of any kind of place does: the same claims for all."""
 
+import json
 import logging
 import pickle
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from mqstore.errors import CorruptStoreError, DataLossError, InvalidOptionError
 from mqstore.request.plan import Work, plan_read, read_schema
-from places.kinds import AT_REST, KINDS, START_MS, TOGETHER, Place
+from places.kinds import AT_REST, KINDS, START_MS, TOGETHER, TOPIC, Place
 from pyspark_mqlog.options import parse_read, parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
 from support.oracle import Message
@@ -24,7 +25,7 @@ PARTS = [4, 2]
 
 def planned(place: Place, **options: str | None) -> Sequence[Work]:
     """The work of a read's tasks."""
-    texts = {**place.options, "subscribe": "T", **options}
+    texts = {**place.options, "subscribe": TOPIC, **options}
     parsed = parse_read({name: text for name, text in texts.items() if text is not None})
     return plan_read(parsed, read_schema(parsed).names).work()
 
@@ -123,7 +124,7 @@ def test_tags_choose_messages(place: Place) -> None:
 def test_what_expires_after_the_plan_is_a_data_loss(place: Place, part: int) -> None:
     work = planned(place)
     place.expire(part)
-    with pytest.raises(DataLossError, match=r"T/[01].*failOnDataLoss=false"):
+    with pytest.raises(DataLossError, match=r"@1/[01].*failOnDataLoss=false"):
         rows(work)
 
 
@@ -139,7 +140,7 @@ def test_without_fail_on_data_loss_a_warning_names_what_is_lost(
     assert shown(found) == expected(place.held)
     for queue_id, (low, _) in edges(place.held).items():
         first = before[queue_id][0]
-        assert f"T/{queue_id}" in caplog.text
+        assert f"{TOPIC}/{queue_id}" in caplog.text
         assert f"[{first}, " in caplog.text
         assert f"holds [{low}, " in caplog.text
 
@@ -170,7 +171,7 @@ def test_a_damaged_record_is_an_error_that_names_it(place: Place) -> None:
 
 def test_the_messages_before_a_damaged_record_are_given_first(place: Place) -> None:
     broken = place.held[30]
-    work = planned(place, assign=f'{{"T":[{broken.queue_id}]}}', subscribe=None)
+    work = planned(place, assign=json.dumps({TOPIC: [broken.queue_id]}), subscribe=None)
     first = place.damage(broken)[0]
     before = [m for m in place.held if m.queue_id == broken.queue_id]
     before = [m for m in before if m.queue_offset < first.queue_offset]
@@ -195,7 +196,7 @@ def test_a_damaged_record_costs_its_own_messages_only(
 
 
 def stream(place: Place, **options: str) -> MqlogStreamReader:
-    asked = {**place.options, "subscribe": "T", "startingOffsets": "earliest", **options}
+    asked = {**place.options, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
     names = ("queueId", "queueOffset")
     return MqlogStreamReader(parse_stream(asked), StructType(), names)
 
@@ -255,6 +256,6 @@ def test_a_stream_that_accepts_losses_goes_on_with_what_is_held(
     with caplog.at_level(logging.WARNING):
         found = taken(reader, start, end)
     assert found_places(found) == places_of(place.held)
-    assert "T/0" in caplog.text
-    assert "T/1" in caplog.text
+    assert f"{TOPIC}/0" in caplog.text
+    assert f"{TOPIC}/1" in caplog.text
     reader.stop()

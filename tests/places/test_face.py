@@ -12,7 +12,7 @@ import pytest
 
 import mqlog
 from mqlog.keywords import keyword
-from places.kinds import AT_REST, Place, Running
+from places.kinds import AT_REST, TOPIC, Place, Running
 from places.test_contract import Rows, expected, shown
 
 COLUMNS = ["queueId", "queueOffset", "body", "tags", "storeTimestamp"]
@@ -60,7 +60,7 @@ def mqlog_stream(scan: mqlog.Scan) -> Rows:
 
 
 def test_every_engine_gives_the_messages_that_are_held(place: Place) -> None:
-    scan = opened(place).scan("T", columns=COLUMNS)
+    scan = opened(place).scan(TOPIC, columns=COLUMNS)
 
     found = of_engines(scan)
 
@@ -72,7 +72,7 @@ def test_every_engine_gives_the_messages_that_are_held(place: Place) -> None:
 
 
 def test_every_engine_sums_and_counts_as_python_does(place: Place) -> None:
-    scan = opened(place).scan("T")
+    scan = opened(place).scan(TOPIC)
     rows = scan.select(COLUMNS).to_table().to_pylist()
     wanted = [
         (tag, sum(row["tags"] == tag for row in rows), sum(r["queueOffset"] for r in of))
@@ -101,7 +101,7 @@ def test_every_engine_sums_and_counts_as_python_does(place: Place) -> None:
 
 
 def test_a_filter_of_an_engine_gives_the_rows_that_pass_it(place: Place) -> None:
-    scan = opened(place).scan("T", columns=COLUMNS)
+    scan = opened(place).scan(TOPIC, columns=COLUMNS)
     rows = scan.to_table().to_pylist()
     times = sorted(row["storeTimestamp"] for row in rows)
     offset = sorted(row["queueOffset"] for row in rows)[len(rows) // 2]
@@ -131,7 +131,7 @@ def test_a_filter_of_an_engine_gives_the_rows_that_pass_it(place: Place) -> None
 
 
 def test_a_count_with_a_filter_reads_the_messages(place: Place) -> None:
-    scan = opened(place).scan("T", tags=["A", "C"])
+    scan = opened(place).scan(TOPIC, tags=["A", "C"])
 
     assert scan.count() == scan.to_table().num_rows
     assert scan.count() == sum(m.properties_map["TAGS"] == "A" for m in place.held)
@@ -140,7 +140,7 @@ def test_a_count_with_a_filter_reads_the_messages(place: Place) -> None:
 def test_splits_are_read_in_other_processes(place: Place) -> None:
     if not isinstance(place, Running) and place.options.get("queues") == "log":
         pytest.skip("as any other directory")
-    splits = opened(place).scan("T", columns=COLUMNS).splits(4)
+    splits = opened(place).scan(TOPIC, columns=COLUMNS).splits(4)
 
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         rows = [row for rows in pool.map(read_split, map(pickle.dumps, splits)) for row in rows]
@@ -156,13 +156,13 @@ def test_following_gives_each_message_once_and_goes_on_from_a_position(
     start = {"starting_offsets": "earliest", "columns": COLUMNS, "max_offsets_per_trigger": 20}
     if request.node.callspec.params["place"] in AT_REST:
         with pytest.raises(mqlog.MqlogError):
-            next(shop.follow("T", **start))
+            next(shop.follow(TOPIC, **start))
         return
 
     rows: Rows = []
     position = None
     for _ in range(len(place.held)):  # Each time with the position alone, as after a crash.
-        found = next(shop.follow("T", position=position, timeout=0, **start), None)
+        found = next(shop.follow(TOPIC, position=position, timeout=0, **start), None)
         if found is None:
             break
         batch, position = found

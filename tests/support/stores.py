@@ -5,6 +5,7 @@ the files. Small files put a boundary everywhere. What a broker does over weeks 
 field of Layout: expired heads, queues that did not start at 0, a crash, preallocated files.
 """
 
+import json
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -322,8 +323,7 @@ def fastjson(value: object, depth: int = 0) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _bracketed(opening: str, parts: Sequence[str], closing: str, depth: int) -> str:

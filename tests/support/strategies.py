@@ -15,7 +15,20 @@ from support.stores import Layout
 MILLENNIUM_MS = 4_102_444_800_000  # 2100
 
 LONG_RETRY_TOPIC = "%RETRY%" + "g" * 200
-TOPICS = ("T", "Topic_2", "a-b|c", "%RETRY%group", "%DLQ%group", "%RETRY%g+T", "x" * 127)
+ODD_NAMES = (
+    "shop.orders",
+    "%RETRY%com.shop.app",
+    "订单",
+    "a b",
+    "a,b",
+    "x@y#1",
+    "..%2f",
+    "é\n\x1b[1m",
+)
+"""Names of folders that a broker serves, and that it lets nobody make today."""
+
+PLAIN_TOPICS = ("T", "Topic_2", "a-b|c", "%RETRY%group", "%DLQ%group", "%RETRY%g+T", "x" * 127)
+TOPICS = (*PLAIN_TOPICS, *ODD_NAMES)
 
 # Ends of the encodings: a UTF-8 text of one to four bytes a character, never a separator.
 characters = st.characters(codec="utf-8", exclude_characters="\x01\x02")

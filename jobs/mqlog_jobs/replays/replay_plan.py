@@ -60,8 +60,6 @@ class ReplayArguments:
             raise InvalidOptionError("SOURCE", ", ".join(source.paths), "must be one place")
         wanted = ReplayRequest(source=source.paths[0], **request)
         names = () if groups is None else grammar.names(GROUPS_OPTION, groups)
-        for name in names:
-            grammar.group_name(GROUPS_OPTION, name)
         if names and wanted.at_least_once:
             expected = "is for exactly once: at least once, a message may be there more often"
             raise InvalidOptionError(GROUPS_OPTION, ", ".join(names), expected)

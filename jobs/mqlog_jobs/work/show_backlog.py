@@ -25,7 +25,7 @@ from mqstore.backlog import (
     measure,
     plan_all,
 )
-from mqstore.backlog.request import group_test, is_system_group
+from mqstore.backlog.request import group_names, group_test, is_system_group
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options.grammar import Sql92
 from mqstore.read.message_query import check_known, snapshots_of
@@ -275,4 +275,4 @@ def _named(groups: str | None, expression: str) -> list[str]:
         if not isinstance(expression, Sql92):
             expected += ", or write GROUP=EXPRESSION"
         raise InvalidOptionError(_option_of(expression), expression, expected)
-    return [name.strip() for name in groups.split(",")]
+    return sorted(group_names(groups))

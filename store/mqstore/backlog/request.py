@@ -7,6 +7,7 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.format.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from mqstore.options import grammar
 from mqstore.options.grammar import Sql92
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import SUB_ALL, check_tags
@@ -103,9 +104,11 @@ def named_groups(groups: str | None) -> set[str]:
 
 
 def group_names(groups: str | None) -> set[str]:
-    """Return the names of a comma list; none stand for all groups."""
+    """Return the names of a comma list or a JSON array; none stand for all groups."""
     if groups is None:
         return set()
+    if groups.lstrip().startswith("["):
+        return set(grammar.names("groups", groups))
     names = {name.strip() for name in groups.split(",")} - {""}
     if not names:
         raise InvalidOptionError("groups", groups, "a comma list of names, or /regex/")

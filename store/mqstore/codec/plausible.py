@@ -6,6 +6,7 @@ record may be of the right lengths, and its body whole, and still not be the one
 Reference: TopicValidator, MessageDecoder#messageProperties2String.
 """
 
+import re
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,8 @@ from mqstore.format import names
 from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 
+_NO_CHARACTER: Final = re.compile(r"[\0-\x1f\x7f-\x9f\ufffd]")
+"""Control characters, and what stands for bytes that are no UTF-8: no checksum covers a topic."""
 _MOST_PORT: Final = 65_535
 _MOST_PLACE: Final = 2**61  # No log is so long, and files behind it could have no name.
 
@@ -56,11 +59,16 @@ def _add(found: dict[int, str], wrong: Mask, reason: str) -> None:
 
 def _wrong_topics(headers: RecordHeaders) -> Mask:
     topics = topics_on_disk(headers).dictionary_encode()
-    wrong = np.array([not names.is_topic(str(one)) for one in topics.dictionary.to_pylist()])
+    wrong = np.array([_is_damaged(str(one)) for one in topics.dictionary.to_pylist()])
     if not wrong.any():
         return np.zeros(len(headers), np.bool_)
     found: Mask = wrong[topics.indices.to_numpy(zero_copy_only=False)]
     return found
+
+
+def _is_damaged(topic: str) -> bool:
+    """Tell whether a record's topic is rather a damaged one than a name that somebody chose."""
+    return _NO_CHARACTER.search(topic) is not None or not names.is_topic(topic)
 
 
 def _wrong_properties(headers: RecordHeaders) -> Mask:

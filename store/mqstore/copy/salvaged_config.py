@@ -36,8 +36,8 @@ from mqstore.format.config import (
     DELAY_OFFSET,
     LMQ_CONSUMER_OFFSET,
     TIMER_CHECK,
-    TOPIC_GROUP_SEPARATOR,
     TOPICS,
+    split_topic_group,
 )
 
 _UNPARSED: Final = "neither the file nor its .bak can be parsed"
@@ -159,7 +159,7 @@ def _limit(
         return
     if name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
         for key, queues in table.items():
-            topic, _, group = str(key).partition(TOPIC_GROUP_SEPARATOR)
+            topic, group = split_topic_group(str(key))
             for queue_id in queues if isinstance(queues, dict) else ():
                 number = names.parse_queue_id(str(queue_id))
                 queue = (topic, -1 if number is None else number)

@@ -33,6 +33,9 @@ TIMER_CHECK: Final = "timercheck"  # binary: format/timer_check.py
 BACKUP_SUFFIX: Final = ".bak"
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
+BROADCAST_SUFFIX: Final = "@broadcast"
+"""Behind a group's name where the offsets are the least of all its broadcasting clients, which a
+broker of 5.x keeps for those of proxies: BroadcastOffsetManager#broadcastGroupId."""
 DEFAULT_QUEUE_NUMS: Final = 16  # TopicConfig.defaultReadQueueNums
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
@@ -49,3 +52,15 @@ DELAY_LEVELS_MS: Final = tuple(
 )
 
 assert len(DELAY_LEVELS_MS) == 18
+
+
+def split_topic_group(key: str) -> tuple[str, str]:
+    """Return the topic and the group of ``topic@group``; both are empty where it is no such key.
+
+    A topic may have an ``@`` in its name, as brokers before 4.6 take any; a group has none but that
+    of ``group@broadcast``.
+    """
+    suffix = BROADCAST_SUFFIX if key.count(TOPIC_GROUP_SEPARATOR) > 1 else ""
+    plain = key.removesuffix(suffix)
+    topic, _, group = plain.rpartition(TOPIC_GROUP_SEPARATOR)
+    return (topic, group + key[len(plain) :]) if topic and group else ("", "")

@@ -65,12 +65,10 @@ REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _SYSTEM_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, "RMQ_SYS_", "rmq_sys_")
 
 MAX_TOPIC_LENGTH: Final = 127
-MAX_RETRY_TOPIC_LENGTH: Final = 255
+MAX_FOLDER_BYTES: Final = 255
 MAX_QUEUE_ID: Final = 65_535
-# TopicValidator's bitmap, and + for pop-retry topics, which brokers make themselves.
-_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_+-]+")
-# A light queue has whatever name a producer gave it (INNER_MULTI_DISPATCH); no validator sees it.
-_LIGHT_TOPIC: Final = re.compile(rf"{LMQ_PREFIX}[^/,\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+# What cannot be the name of a folder, or text: half a surrogate pair is a byte that is no UTF-8.
+_IN_NO_NAME: Final = re.compile(r"[/\0\ud800-\udfff]")
 _WRITABLE_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _MAPPED_FILE: Final = re.compile(r"[0-9]{20}")
 _INDEX_FILE: Final = re.compile(r"[0-9]{17}")
@@ -107,12 +105,13 @@ def parse_queue_id(name: str) -> int | None:
 def is_topic(name: str) -> bool:
     """Tell whether ``name`` can be a topic on disk: the only names ever joined to a path.
 
-    Reference: TopicValidator; MultiDispatchUtils for light queues (LMQ).
+    Whatever can be the name of a folder can: brokers before 4.6 check no name, later ones not
+    those of retry topics (of a group ``com.shop.app``) nor of light queues, and all of them serve
+    each folder of ``consumequeue``. Reference: DefaultMessageStore#loadConsumeQueue.
     """
-    if _LIGHT_TOPIC.fullmatch(name):
-        return len(name.encode()) <= MAX_RETRY_TOPIC_LENGTH
-    limit = MAX_RETRY_TOPIC_LENGTH if name.startswith("%") else MAX_TOPIC_LENGTH
-    return len(name) <= limit and _TOPIC.fullmatch(name) is not None
+    if name in {"", ".", ".."} or _IN_NO_NAME.search(name):
+        return False
+    return len(name.encode()) <= MAX_FOLDER_BYTES
 
 
 def is_writable_topic(name: str) -> bool:

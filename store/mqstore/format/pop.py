@@ -193,7 +193,7 @@ def _key(fields: dict[str, Any]) -> PopKey | None:
         return None
     if queue_id is None or start is None or pop_ms is None:
         return None
-    if not _is_topic(topic) or not _is_topic(group):
+    if not _is_topic(topic) or not group:
         return None
     name = broker.strip() if isinstance(broker, str) else ""
     return PopKey(topic, group, queue_id, start, pop_ms, name)

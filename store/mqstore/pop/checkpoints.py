@@ -71,7 +71,7 @@ class CheckpointLog:
 
     def add_pair(self, topic: str, group: str) -> None:
         """Note that a group pops a topic. Raises InvalidOptionError where there are too many."""
-        if (topic, group) not in self.pairs and is_topic(topic) and is_topic(group):
+        if (topic, group) not in self.pairs and is_topic(topic) and group:
             self.pairs.add((topic, group))
             self._check_room()
 

@@ -251,10 +251,9 @@ def _refuse_queues(place: StoreDir, *, in_rocksdb: bool, in_batches: bool) -> No
 
 
 def _has_file_queues(place: StoreDir) -> bool:
-    topics = (name for name in place.folder.names(names.CONSUME_QUEUE) if names.is_topic(name))
     return any(
         names.parse_queue_id(queue) is not None
-        for topic in topics
+        for topic in place.folder.names(names.CONSUME_QUEUE)
         for queue in place.folder.names(f"{names.CONSUME_QUEUE}/{topic}")
     )
 

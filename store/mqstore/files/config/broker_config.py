@@ -116,11 +116,12 @@ class BrokerConfig:
     def committed(self) -> dict[tuple[str, str], CommittedOffsets]:
         """Return what groups committed, with the file that says so: the .bak where it had to do.
 
-        Keys that are not exactly ``topic@group`` are left out, as the broker's admin does. A broker
-        with enableLmq keeps lmqConsumerOffset.json instead of consumerOffset.json; where both are
-        there, each key is taken from the former. Light queues are queue 0 of their topic. Streams
-        that publish their progress are groups too, unless the broker knows a group of that name.
-        Where they are in RocksDB, the source is consumerOffsets or metadata. Raises as ``topics``.
+        A group may be ``group@broadcast``: the least of what its broadcasting clients through
+        proxies of 5.x have read. A broker with enableLmq keeps lmqConsumerOffset.json instead of
+        consumerOffset.json; where both are there, each key is taken from the former. Light queues
+        are queue 0 of their topic. Streams that publish their progress are groups too, unless the
+        broker knows a group of that name. Where they are in RocksDB, the
+        source is consumerOffsets or metadata. Raises as ``topics``.
         Reference: LmqConsumerOffsetManager#configFilePath.
         """
         found: dict[tuple[str, str], CommittedOffsets] = {}
@@ -351,9 +352,8 @@ def _by_group(table: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, int]]
     # A topic is named for each of its groups, a queue for each of both.
     is_topic, queue_id = cache(names.is_topic), cache(names.parse_queue_id)
     for key, queues in table.items():
-        topic, _, group = key.partition(config.TOPIC_GROUP_SEPARATOR)
-        plain = group and config.TOPIC_GROUP_SEPARATOR not in group
-        if plain and is_topic(topic) and isinstance(queues, dict):
+        topic, group = config.split_topic_group(key)
+        if is_topic(topic) and isinstance(queues, dict):
             found[topic, group] = _queue_offsets(queues, queue_id)
     return found
 

@@ -75,8 +75,8 @@ def order_infos(document: Mapping[str, Any]) -> dict[TopicGroup, dict[int, Order
     """Return the batches of consumerOrderInfo.json; what no broker writes is left out."""
     found: dict[TopicGroup, dict[int, OrderInfo]] = {}
     for key, queues in _table(document, "table").items():
-        topic, mark, group = key.partition(config.TOPIC_GROUP_SEPARATOR)
-        if not (mark and names.is_topic(topic) and names.is_topic(group)):
+        topic, group = config.split_topic_group(key)
+        if not names.is_topic(topic):
             continue
         by_id = {names.parse_queue_id(name): _batch(entry) for name, entry in _items(queues)}
         batches = {

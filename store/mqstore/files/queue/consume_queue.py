@@ -19,6 +19,10 @@ from mqstore.format.message import HARD_RECORD_BYTES
 
 MOST_TOPICS = 100_000
 MOST_QUEUES = 1_000_000
+_NOT_UTF8 = (
+    "the name of this topic's folder is no UTF-8, or longer than 255 bytes: set LC_ALL to the "
+    f"locale of the broker that made it, or rename the folder. {BY_LOG}"
+)
 
 
 @dataclass(frozen=True)
@@ -206,8 +210,9 @@ def mapped_files(queue: Units) -> MappedFileQueue:
 def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[TopicQueue]:
     """Return every (topic, queueId) that has a directory in that folder, sorted.
 
-    Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
-    Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
+    Directories whose name is no queue id's are the broker's to ignore, and ours. Raises
+    UnsupportedStoreError for more than 100,000 topics or a million queues, and for a topic's
+    directory whose name is no UTF-8: its queues would be missing without a word.
     """
     found = []
     for queue in each_queue(place, folder):
@@ -219,12 +224,16 @@ def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[Topi
 
 def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[TopicQueue]:
     """Yield what ``list_queues`` returns, topic by topic, for callers that stop early."""
-    topics = [name for name in _directories(place, folder) if names.is_topic(name)]
+    topics = _directories(place, folder)
     if len(topics) > MOST_TOPICS:
         raise UnsupportedStoreError(place.root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")
     for topic in topics:
-        ids = map(names.parse_queue_id, _directories(place, f"{folder}/{topic}"))
-        yield from ((topic, queue_id) for queue_id in ids if queue_id is not None)
+        found = map(names.parse_queue_id, _directories(place, f"{folder}/{topic}"))
+        queue_ids = [queue_id for queue_id in found if queue_id is not None]
+        if queue_ids and not names.is_topic(topic):
+            path = f"{place.root}/{folder}/{topic}"
+            raise UnsupportedStoreError(path, "FOLDER_NAME", _NOT_UTF8)
+        yield from ((topic, queue_id) for queue_id in queue_ids)
 
 
 def _directories(place: StoreDir, path: str) -> list[str]:

@@ -140,7 +140,7 @@ def _parsed(key: bytes, value: bytes) -> KvEntry | None:
         fields = bounded_json.loads(value.decode(), _MOST_KV_FIELDS)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict) or not (is_topic(group) and is_topic(topic)):
+    if not isinstance(fields, dict) or not (group and is_topic(topic)):
         return None
     pop_ms, attempts = _number(fields.get("popTime")), _number(fields.get("attemptTimes", 0))
     if pop_ms is None or attempts is None or visible_ms < 0 or queue_offset < 0:

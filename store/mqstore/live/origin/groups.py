@@ -3,7 +3,7 @@
 GET_ALL_CONSUMER_OFFSET is the request to use: those for one group answer 0 where nothing was
 ever committed, if a 4.9 broker gives the answer. A proxy serves the latter only.
 
-Reference: ConsumerOffsetManager (offsetTable, TOPIC_GROUP_SEPARATOR), AdminBrokerProcessor
+Reference: ConsumerOffsetManager (offsetTable), AdminBrokerProcessor
 #getAllConsumerOffset, #getConsumerConnectionList; ConsumerConnection, SubscriptionData;
 ConsumerProgressSubCommand.
 """
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from mqstore.format.arrays import TopicQueue
+from mqstore.format.config import split_topic_group
 from mqstore.live.remoting import requests
 from mqstore.live.remoting.answers import (
     denies,
@@ -30,7 +31,6 @@ from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.live.remoting.frame import Frame
 from mqstore.read.broker_state import LeftOut
 
-_SEPARATOR: Final = "@"
 _MOST_QUEUES: Final = 1_000_000
 _UNTOLD: Final = ("", "")
 """The key of a table that is not there."""
@@ -192,16 +192,17 @@ def _committed(address: str, found: Any, name: str) -> Committed:
     read: dict[tuple[str, str], dict[int, int]] = {}
     count = 0
     for key, queues in table(address, found, name).items():
-        topic, mark, group = key.partition(_SEPARATOR) if isinstance(key, str) else ("", "", "")
-        if not mark or not isinstance(queues, dict):
+        if not isinstance(key, str) or "@" not in key or not isinstance(queues, dict):
             raise BrokenAnswerError(address, f"{name} is not by topic@group")
+        topic, group = split_topic_group(key)
         positions = {}
         for queue_id in queues:
             positions[_queue_id(address, queue_id)] = number(address, queues, queue_id)
         count += len(positions)
         if count > _MOST_QUEUES:
             raise BrokenAnswerError(address, f"{name} has more than {_MOST_QUEUES} queues")
-        read[topic, group] = positions
+        if topic:
+            read[topic, group] = positions
     return read
 
 

@@ -80,7 +80,7 @@ class BadRow:
 
 def topic_problem(topic: str, limits: RowLimits) -> str | None:
     """Return why no row may be written to ``topic``, or None."""
-    problem = _name_problem(topic)
+    problem = _name_problem(topic, is_there=not limits.for_broker and topic in limits.queue_counts)
     if problem:
         return problem
     if is_system_topic(topic) and not limits.allow_system_topics:
@@ -150,13 +150,15 @@ def _shown_row(bad: BadRow, rows: Rows) -> str:
     return text
 
 
-def _name_problem(topic: str) -> str | None:
+def _name_problem(topic: str, *, is_there: bool) -> str | None:
+    """Return what is wrong with a name; a topic that a store has keeps the name that it has."""
     if not topic:
         return "topic is empty"
     size = len(topic.encode(errors="surrogatepass"))  # What a person typed may hold half a pair.
     if size > MAX_TOPIC_LENGTH:
         return f"topic has {size} bytes, more than {MAX_TOPIC_LENGTH}"
-    if not is_writable_topic(topic):
+    # A line end separates topics in a staged frame.
+    if not is_writable_topic(topic) and not (is_there and "\n" not in topic):
         return "topic has a character other than letters, digits and % | _ -"
     return None
 

@@ -108,7 +108,7 @@ def test_settings_are_the_broker_s_with_its_defaults_and_bounds() -> None:
         "diskMaxUsedSpaceRatio": "5",
         "diskSpaceCleanForciblyRatio": "95",
     })  # fmt: skip
-    assert found == RetentionPolicy(48 * HOUR, frozenset({4, 5, 6}), 0.10, 0.85)
+    assert found == RetentionPolicy(48 * HOUR, frozenset({4, 5}), 0.10, 0.85)
     assert RetentionPolicy.of({"cleanFileForciblyEnable": "false"}).forced_above is None
 
 

@@ -4,13 +4,18 @@ Reference: MessageStoreConfig; DefaultMessageStore.CleanCommitLogService#isTimeT
 #isSpaceToDelete; UtilAll#isItTimeToDo, #getDiskPartitionSpaceUsedPercent.
 """
 
-import re
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
+from mqstore.files.config.java_properties import parse_int, parse_properties
+
+_LOG = logging.getLogger(__name__)
 
 HOUR_MS: Final = 3_600_000
 RETENTION_SETTINGS: Final = (
@@ -26,7 +31,9 @@ _RECLAIM: Final = (75, 10, 95)
 """diskMaxUsedSpaceRatio: the default, and the least and most that its getter returns."""
 _FORCE: Final = (85, 30, 85)
 """diskSpaceCleanForciblyRatio likewise; 4.9 has it as a property of the JVM only."""
-_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_NUMBERS: Final = frozenset(
+    {"fileReservedTime", "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio"}
+)
 _MOST_CONF_BYTES: Final = 1 << 20
 _MOST_HOURS: Final = 24
 
@@ -47,17 +54,17 @@ class RetentionPolicy:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "RetentionPolicy":
-        """Return the policy of a broker's settings by name; those that are no number: defaults."""
-        kept = settings.get("fileReservedTime", "").strip()
-        hours = frozenset(
-            int(hour)
-            for hour in settings.get("deleteWhen", "").split(";")[:_MOST_HOURS]
-            if _WHOLE_NUMBER.fullmatch(hour.strip()) and int(hour) < _MOST_HOURS
-        )
-        forces = settings.get("cleanFileForciblyEnable", "true").strip().lower() == "true"
+        """Return the policy of a broker's settings by name; those that Java cannot parse: defaults.
+
+        Reference: MixAll#properties2Object, which leaves a default where Integer#parseInt throws;
+        UtilAll#isItTimeToDo, which comes no further than the first hour that is no number.
+        """
+        kept = parse_int(settings.get("fileReservedTime", ""))
+        hours = takewhile(_is_number, map(parse_int, _hours(settings)))
+        forces = settings.get("cleanFileForciblyEnable", "true").lower() == "true"
         return cls(
-            int(kept) * HOUR_MS if _WHOLE_NUMBER.fullmatch(kept) else _DEFAULT_KEPT_MS,
-            hours or _DEFAULT_HOURS,
+            _DEFAULT_KEPT_MS if kept is None else max(kept, 0) * HOUR_MS,
+            frozenset(hour for hour in hours if 0 <= hour < _MOST_HOURS) or _DEFAULT_HOURS,
             _ratio(settings.get("diskMaxUsedSpaceRatio"), _RECLAIM),
             _ratio(settings.get("diskSpaceCleanForciblyRatio"), _FORCE) if forces else None,
         )
@@ -109,15 +116,36 @@ def policy_of_file(option: str, text: str) -> RetentionPolicy:
         raise InvalidOptionError(option, text, f"cannot be read: {reason}") from None
     if len(found) > _MOST_CONF_BYTES:
         raise InvalidOptionError(option, text, "is longer than 1 MiB: give a broker.conf")
-    settings = {}
-    for line in found.decode("utf-8", "replace").splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not name.lstrip().startswith(("#", "!")):
-            settings[name.strip()] = value.strip()
+    try:
+        settings = parse_properties(found)
+    except ValueError as error:
+        raise InvalidOptionError(option, text, f"no broker starts with it: {error}") from None
+    _warn_of_defaults(text, *(settings.get(name) for name in RETENTION_SETTINGS))
     return RetentionPolicy.of(settings)
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_defaults(path: str, *values: str | None) -> None:
+    """Warn once in a process and for what a file says: of no name, and of what is no number."""
+    if not any(value is not None for value in values):
+        names = ", ".join(RETENTION_SETTINGS)
+        _LOG.warning("%s has none of %s: RocketMQ's defaults count", shown(path), names)
+    for name, value in zip(RETENTION_SETTINGS, values, strict=True):
+        if name in _NUMBERS and value is not None and parse_int(value) is None:
+            told = shown(repr(value))
+            _LOG.warning("%s: a broker takes its default for %s=%s", shown(path), name, told)
+
+
+def _hours(settings: Mapping[str, str]) -> Sequence[str]:
+    """Return the texts of deleteWhen; a broker of 5.x trims it."""
+    return settings.get("deleteWhen", "").strip().split(";")[:_MOST_HOURS]
+
+
+def _is_number(found: int | None) -> TypeGuard[int]:
+    return found is not None
 
 
 def _ratio(text: str | None, usual: tuple[int, int, int]) -> float:
     default, least, most = usual
-    known = text is not None and _WHOLE_NUMBER.fullmatch(text.strip()) is not None
-    return min(max(int(text or 0) if known else default, least), most) / 100
+    number = parse_int(text or "")
+    return min(max(default if number is None else number, least), most) / 100

@@ -57,6 +57,8 @@ public final class Harness {
             return null;
         }
         switch (a[0]) {
+            case "loaded":  // FILE: a broker.conf
+                return Loaded.of(a[1]);
             case "produce":  // TOPIC KIND COUNT SEED TAG,TAG KEY_WORD FILE
                 try (OutputStream out = open(a[7])) {
                     new Producers(session, a[1], a[5].split(","), a[6], Long.parseLong(a[4]), out)

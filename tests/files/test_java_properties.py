@@ -26,7 +26,7 @@ TABLE: dict[bytes, dict[str, str]] = {
     b"a=1\\": {"a": "1"},
     b"a=1\\\n": {"a": "1"},
     b"a=1\\\n\nb=2": {"a": "1", "b": "2"},
-    b"\\\n\n#x\n\\\n#y=1": {"#y": "1"},
+    b"\\\n\n#x\n\\\n#y=1": {},
     b"# a\xe2\x80\xa8b=1\nc=\xe9": {"c": "é"},
     b"\xef\xbb\xbfa=1": {"ï»¿a": "1"},
     b"a=1\x0bb\x85c": {"a": "1\x0bb\x85c"},

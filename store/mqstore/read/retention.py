@@ -31,7 +31,7 @@ _RECLAIM: Final = (75, 10, 95)
 """diskMaxUsedSpaceRatio: the default, and the least and most that its getter returns."""
 _FORCE: Final = (85, 30, 85)
 """diskSpaceCleanForciblyRatio likewise; 4.9 has it as a property of the JVM only."""
-_NUMBERS: Final = frozenset(
+_NUMBER_SETTINGS: Final = frozenset(
     {"fileReservedTime", "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio"}
 )
 _MOST_CONF_BYTES: Final = 1 << 20
@@ -131,7 +131,7 @@ def _warn_of_defaults(path: str, *values: str | None) -> None:
         names = ", ".join(RETENTION_SETTINGS)
         _LOG.warning("%s has none of %s: RocketMQ's defaults count", shown(path), names)
     for name, value in zip(RETENTION_SETTINGS, values, strict=True):
-        if name in _NUMBERS and value is not None and parse_int(value) is None:
+        if name in _NUMBER_SETTINGS and value is not None and parse_int(value) is None:
             told = shown(repr(value))
             _LOG.warning("%s: a broker takes its default for %s=%s", shown(path), name, told)
 

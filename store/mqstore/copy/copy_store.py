@@ -25,7 +25,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.copy.copy_end import CopyEnd, find_copy_end
-from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
+from mqstore.errors import (
+    InvalidOptionError,
+    StoreLockedError,
+    UnsafePathError,
+    UnsupportedStoreError,
+)
 from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.base.store_dir import StoreDir, open_dir, rocksdb_queues
 from mqstore.files.config import checkpoint, stream_groups
@@ -253,6 +258,7 @@ def _copy_config(copy: CopyTarget, place: StoreDir, progress: dict[str, bytes]) 
     for name, kind, _ in place.folder.survey(names.CONFIG):
         path = f"{names.CONFIG}/{name}"
         # A broker replaces these files; one that is missing now is about to be there again.
+        _check_is_here(place, path, kind)
         if kind == "file" and path not in progress:
             _copy_files(copy, place, path, deep=False)
 
@@ -268,10 +274,17 @@ def _copy_checkpoint(copy: CopyTarget, data: bytes | None, log: CommitLog, end: 
     copy.put(names.CHECKPOINT, limited)
 
 
+def _check_is_here(place: StoreDir, path: str, kind: str | None) -> None:
+    """Raise UnsafePathError for a link: a broker follows it, and a copy without it lacks a part."""
+    if kind in {"link", "special"}:
+        raise UnsafePathError(f"{place.root}/{path}", "a symbolic link or special file")
+
+
 def _copy_files(copy: CopyTarget, place: StoreDir, path: str, *, deep: bool) -> None:
     """Copy a file, or a directory's files and, if ``deep``, those below."""
     parent, _, name = path.rpartition("/")
     kind = next((k for n, k, _ in place.folder.survey(parent) if n == name), None)
+    _check_is_here(place, path, kind)
     if kind == "file":
         with suppress(FileNotFoundError):
             copy.take(place.folder, path, path)

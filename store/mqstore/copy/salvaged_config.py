@@ -41,6 +41,7 @@ from mqstore.format.config import (
 )
 
 _UNPARSED: Final = "neither the file nor its .bak can be parsed"
+_NO_FILE: Final = "a symbolic link or special file: it may lead out of the store"
 _FROM_BACKUP: Final = "the file cannot be parsed: its .bak is taken"
 _IN_ROCKSDB: Final = "this database is not carried over"
 _BEHIND: Final = "the group goes on at the queue's new end"
@@ -55,7 +56,11 @@ def carry_config(
     copy.make_directory(names.CONFIG)
     config = BrokerConfig(place)
     tables = _tables_in_rocksdb(place, report)
-    found = [name for name, kind, _ in place.folder.survey(names.CONFIG) if kind == "file"]
+    kinds = {name: kind for name, kind, _ in place.folder.survey(names.CONFIG)}
+    found = [name for name, kind in kinds.items() if kind == "file"]
+    for name, kind in kinds.items():
+        if kind not in {"file", "directory"}:
+            report.lose_file(f"{names.CONFIG}/{name}", _NO_FILE)
     documents = {name.removesuffix(BACKUP_SUFFIX) for name in found}
     for name in sorted(documents | set(tables)):
         if name.endswith(".json"):

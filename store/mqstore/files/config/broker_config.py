@@ -5,6 +5,7 @@ dialect (unquoted integer keys, trailing commas are not accepted).
 """
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -249,6 +250,8 @@ class BrokerConfig:
                 problem, why = problem or error, "cannot be parsed"
         if problem:
             raise problem
+        if why == "is empty":
+            _warn_of_empty(f"{self.place.root}/{names.CONFIG}/{name}")
         return {}, name
 
     def look(self, name: str) -> ConfigFileState:
@@ -274,7 +277,10 @@ class BrokerConfig:
                 reason = f"{size} bytes, more than {config.MAX_CONFIG_BYTES}"
                 limit = bounded_json.LimitError(reason)
                 raise CorruptConfigError(f"{self.place.root}/{path}", 0, reason) from limit
-            return file.read(size, 0).decode(errors="replace")
+            data = file.read(size, 0)
+            # Both fastjsons skip it; blanks keep the places that errors name.
+            data = b"   " + data[3:] if data.startswith(BOM_UTF8) else data
+            return data.decode(errors="replace")
         finally:
             file.close()
 
@@ -314,6 +320,15 @@ class BrokerConfig:
 def _warn_of_backup(path: str, why: str) -> None:
     """Warn once in a process and for a file: what its readers find may be older."""
     _LOG.warning("%s was read instead, and may be older: %s", shown(path), why)
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_empty(path: str) -> None:
+    _LOG.warning(
+        "%s is empty, and so is its .bak or it is not there: what it had is in no answer, and a "
+        "broker that starts now begins without it",
+        shown(path),
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,10 @@ FLAGS: Final[dict[str, str]] = {
     "subscribe": "--topic",
     "startingTimestamp": "--since",
     "endingTimestamp": "--until",
+    "tags": "--tag",
+    "sql": "--sql",
+    "keys": "--key",
+    "msgIds": "--id",
     "onCorrupt": "--on-corrupt",
     "storePathCommitLog": "--commit-log",
     "queues": "--from-log",
@@ -24,6 +28,12 @@ FLAGS: Final[dict[str, str]] = {
     "unconsumed": "--unconsumed",
 }
 """Option → flag."""
+TOPIC_ARGUMENT: Final[dict[str, str]] = {
+    "subscribe": "TOPIC",
+    "assign": "TOPIC/QUEUE",
+    "startingOffsets": "TOPIC/QUEUE@OFFSET",
+}
+"""Option → argument, of commands whose argument names a topic, a queue and an offset."""
 
 
 @contextmanager

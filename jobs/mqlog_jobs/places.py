@@ -34,17 +34,12 @@ _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
 _FROM_LOG: Final = "--from-log"
 _FILE_SYSTEM: Final = "fs."
-_HAVE_FLAGS: Final = (
-    *("subscribe", "groups", "startingTimestamp", "endingTimestamp"),
-    *("storePathCommitLog", "queues"),
-)
-_IN_OTHER_WORDS: Final = {
-    "table": "is the argument TABLE",
+_OF_ALL_READS: Final = ("startingTimestamp", "endingTimestamp", "storePathCommitLog", "queues")
+"""The options of a read for which all commands that take such options have flags."""
+_NOT_BY_OPTION: Final = {
+    "table": "is for Spark: a command names its table",
     "columns": "cannot be chosen here: --json and --csv write all columns",
-    "includeSystemTopics": "use --system",
-    **{name: f"use {FLAGS[name]}" for name in _HAVE_FLAGS},
 }
-"""The options of a read that ``mqlog table`` does not take by -o."""
 _BY_ENVIRONMENT: Final = (
     "may be a key, and would show in the list of processes: set what the object store's SDK reads, "
     "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; by this flag go "
@@ -164,12 +159,16 @@ class Named:
         return found
 
 
-def with_read_options(named: Named) -> tuple[Named, dict[str, str | None]]:
-    """Return the places without those of their options that are of any read, and these.
+def with_read_options(
+    named: Named, own: Mapping[str, str] | None = None
+) -> tuple[Named, dict[str, str | None]]:
+    """Return the places without the options of a read among theirs, and these options as texts.
 
-    Raises InvalidOptionError for an option that is given twice, or that the command ``table`` has
-    another word for.
+    ``own`` has the advice for each option of a read that the command has by another word. Raises
+    InvalidOptionError for such an option, and for an option that is given twice.
     """
+    flags = {name: f"use {FLAGS[name]}" for name in _OF_ALL_READS}
+    in_other_words = {**_NOT_BY_OPTION, **flags, **(own or {})}
     names = {option.name.lower(): option.name for option in READ_OPTIONS.values()}
     texts: dict[str, str | None] = {}
     others = []
@@ -178,8 +177,8 @@ def with_read_options(named: Named) -> tuple[Named, dict[str, str | None]]:
         known = names.get(name.strip().lower())
         if not equals or known is None:
             others.append(option)
-        elif known in _IN_OTHER_WORDS:
-            raise InvalidOptionError(f"{named.flag} {known}", text, _IN_OTHER_WORDS[known])
+        elif known in in_other_words:
+            raise InvalidOptionError(f"{named.flag} {known}", text, in_other_words[known])
         elif known in texts:
             raise InvalidOptionError(named.flag, known, "is given twice")
         else:

@@ -81,8 +81,7 @@ def _lookup(root: Path) -> Rows:
 
 
 def _find(root: Path) -> Rows:
-    with Named.of([str(root)]).opened() as stores:
-        list(find(stores, KeyQuery(keys=("k1", "k"))))
+    list(find(Named.of([str(root)]), KeyQuery(keys=("k1", "k"))))
     return None
 
 
@@ -95,8 +94,7 @@ def _cat(root: Path) -> Rows:
         MessageQuery(topic, since="-1h", tags="A"),
     )
     for each in wanted:
-        with Named.of([str(root)]).opened(topic) as stores:
-            list(select(stores, each, STANDARD, 20))
+        list(select(Named.of([str(root)]), each, STANDARD, 20))
     return None
 
 

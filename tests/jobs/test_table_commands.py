@@ -419,7 +419,7 @@ def test_groups_that_every_broker_makes_are_shown_by_system_only(
         (("storePathCommitLog=/x",), "use --commit-log"),
         (("includeSystemTopics=true",), "use --system"),
         (("columns=topic",), "--json and --csv write all columns"),
-        (("table=topics",), "is the argument TABLE"),
+        (("table=topics",), "a command names its table"),
         (("keys=a", "KEYS=b"), "option --option='keys': is given twice"),
     ],
 )

@@ -93,9 +93,9 @@ def test_a_topic_that_a_broker_lacks_though_name_servers_show_it_breaks_no_view(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("cat", "Tee"), "no such topic; the topics are T"),
-        (("cat", "T/9"), "the topic has no queue 9; it has 0"),
-        (("cat", "T/0@9"), "queue T/0 holds [0, 3)"),
+        (("cat", "Tee"), "no topic Tee; the topics are T"),
+        (("cat", "T/9"), "topic T has no queue 9; its queues are 0"),
+        (("cat", "T/0@9"), "T/0: queue offsets [9, 3) were requested, the store holds [0, 3)"),
         (("cat", "T", "-o", "requestTimeot=1s"), "did you mean requestTimeout?"),
         (("cat", "T", "-o", "requestTimeout=soon"), "option requestTimeout='soon'"),
         (("cat", "T", "-o", "secretKey=hush-hush"), "credentialsFile=FILE"),

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from mqlog_jobs.machine.arrow import import_without_pandas
 from mqlog_jobs.machine.exit_codes import STANDARD_OUTPUT
-from mqlog_jobs.option_flags import FLAGS
+from mqlog_jobs.option_flags import FLAGS, TOPIC_ARGUMENT
 from mqstore.errors import InvalidOptionError, StoreError, printable
 
 # The parts of the help's list of commands.
@@ -216,7 +216,7 @@ app = typer.Typer(
 
 
 _ADDRESS_OF_TOPIC: Final = re.compile(r"(rocketmqs?://[^/]+)/([^/,#]+)", re.IGNORECASE)
-_OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join(FLAGS)})(?=$|:)")
+_OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join({**FLAGS, **TOPIC_ARGUMENT})})(?=$|:)")
 
 
 class _StoreCommand(TyperCommand):
@@ -310,10 +310,14 @@ def _at_home(value: Any) -> Any:
 
 
 def _own_name(parameters: Sequence[Any], found: re.Match[str]) -> str:
-    """Return the flag of an option, if it is one of a command's; else the words as they are."""
-    if all(FLAGS[found[2]] not in parameter.opts for parameter in parameters):
+    """Return the flag or the argument of an option, if the command has it; else the words."""
+    flags = {flag for parameter in parameters for flag in parameter.opts}
+    flag = FLAGS.get(found[2])
+    if flag not in flags and "place" in flags:
+        flag = TOPIC_ARGUMENT.get(found[2], flag)
+    elif flag not in flags:
         return found[0]
-    return f"{found[1] or ''}{FLAGS[found[2]]}"
+    return f"{found[1] or ''}{flag or found[2]}"
 
 
 def _advice_of_topic(name: str, words: Sequence[str]) -> str:

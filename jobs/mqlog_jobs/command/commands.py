@@ -107,6 +107,7 @@ def backlog(
     "mqlog cat rocketmq://ns1:9876 ORDERS --follow",
     stores=StoresOfTopics,
     without=("as_csv",),
+    takes_reads=True,
 )
 def cat(
     named: "Named",
@@ -158,6 +159,7 @@ def cat(
     "mqlog find '/data/brokers/*/store' --key order-4711 --since -1d --json",
     "mqlog find rocketmq://ns1:9876 --key order-4711 --trace",
     without=("as_csv",),
+    takes_reads=True,
 )
 def find(
     named: "Named",

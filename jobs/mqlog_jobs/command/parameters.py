@@ -135,6 +135,15 @@ Options: TypeAlias = Annotated[
         help=OF_A_CLUSTER,
     ),
 ]
+OptionsOfRead: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        help="Of the read, such as failOnDataLoss=false. " + OF_A_CLUSTER,
+    ),
+]
 CommitLog: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(

@@ -5,7 +5,15 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
 from mqlog_jobs.command.app import command
-from mqlog_jobs.command.parameters import AsCsv, AsJson, CommitLog, FromLog, Options, Stores
+from mqlog_jobs.command.parameters import (
+    AsCsv,
+    AsJson,
+    CommitLog,
+    FromLog,
+    Options,
+    OptionsOfRead,
+    Stores,
+)
 
 _Body = TypeVar("_Body", bound=Callable[..., None])
 _STORES: Final = "stores"
@@ -24,6 +32,7 @@ def place_command(
     stores: Any = Stores,
     without: Collection[str] = (),
     in_front: Collection[str] = (),
+    takes_reads: bool = False,
 ) -> Callable[[_Body], _Body]:
     """Make a function of (named, form, *, …) a command of places.
 
@@ -31,8 +40,11 @@ def place_command(
     a Form of --json and --csv; the function declares what it takes beside these. Its positional
     parameters are arguments behind the places, but those ``in_front``. ``stores`` is the type of
     the places; ``without`` names options of all such commands that this one does not have.
+    With ``takes_reads`` -o takes the options of a read too.
     """
     shared = {name: of for name, of in _OF_ALL.items() if name not in without}
+    if takes_reads:
+        shared["options"] = (OptionsOfRead, None)
 
     def decorated(function: _Body) -> _Body:
         own = list(inspect.signature(function).parameters.values())[2:]

@@ -85,6 +85,7 @@ def tags(named: "Named", form: "Form", *, topic: Topic = None) -> None:
     "new.ORDERS USING (msgId)'",
     "mqlog sql /data/store 'SELECT keys, body FROM ORDERS' --since -1d --parquet orders.parquet",
     stores=NamedStores,
+    takes_reads=True,
 )
 def sql(
     named: "Named",
@@ -123,6 +124,7 @@ def sql(
     "mqlog table index /data/store --since -1h -o keys=order-4711",
     "mqlog table files /data/store --json",
     in_front=("name",),
+    takes_reads=True,
 )
 def table(
     named: "Named",
@@ -141,7 +143,12 @@ def table(
     """Show any table that Spark reads by the option table; -o takes its other options."""
     from mqlog_jobs.places import with_read_options
 
-    places, options = with_read_options(named)
+    own = {
+        "subscribe": "use --topic",
+        "groups": "use --group",
+        "includeSystemTopics": "use --system",
+    }
+    places, options = with_read_options(named, own)
     options |= {"subscribe": _only(topic), "groups": groups}
     options |= {"startingTimestamp": since, "endingTimestamp": until}
     _show(places, form, name, options, number=number, system=system)

@@ -95,8 +95,8 @@ def cat(named: Named, query: MessageQuery, form: MessageForm, number: int) -> No
     # No bar where rows appear on the terminal one by one: they are progress enough.
     has_bar = not (sys.stdout.isatty() and form.is_by_line)
     problem: CorruptStoreError | None = None
-    with named.opened(query.topic) as stores, Bar("Reading") as bar:
-        rows = queries.select(stores, query, form.columns, number, bar if has_bar else None)
+    with Bar("Reading") as bar:
+        rows = queries.select(named, query, form.columns, number, bar if has_bar else None)
         if form.is_by_line:
             first = list(islice(rows, 1))
             form.write(chain(first, rows))
@@ -135,9 +135,8 @@ def follow(named: Named, query: MessageQuery, form: MessageForm, number: int) ->
 
 def find(named: Named, query: KeyQuery, on_corrupt: str, *, as_json: bool) -> None:
     """Print all messages with a key or an id; exit code 1 if there is none."""
-    with named.opened(query.topic) as stores:
-        rows = queries.find(stores, query, on_corrupt)
-        number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
+    rows = queries.find(named, query, on_corrupt)
+    number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:
         kind = "key" if query.keys else "id"
         sought = " or ".join(map(shown, (*query.keys, *query.ids)))

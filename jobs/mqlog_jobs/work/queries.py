@@ -1,32 +1,38 @@
 """The queries of ``mqlog cat`` and ``mqlog find``: messages by place and time, or by key or id."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from heapq import merge
-from itertools import islice
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Final
 
+from mqlog_jobs.option_flags import FLAGS
 from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.output.render import Row
+from mqlog_jobs.places import Named, own_advice, with_read_options
 from mqstore.codec.schema import resolve_columns
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.options import grammar
-from mqstore.read.message_query import MessageQuery, chosen, snapshots_of
-from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
+from mqstore.read.message_query import MessageQuery
 from mqstore.read.scan import scan
-from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice, slices_of
+from mqstore.read.source import QueueSlice
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
+from mqstore.request.plan import ReadPlan, plan_read
+from mqstore.request.read_options import MESSAGES
 
 _LOG_ORDER: Final = "physicalOffset"
 _BY_OFFSET: Final = "queueOffset"
 _TIME: Final = "storeTimestamp"
 _ERROR: Final = "error"  # Only in a row that stands for a broken record.
+_IN_OTHER_WORDS: Final = {
+    **{name: f"use {FLAGS[name]}" for name in ("tags", "sql", "keys", "msgIds", "onCorrupt")},
+    **dict.fromkeys(("subscribe", "assign"), "is for the argument TOPIC, or for --topic"),
+}
+"""The options of a read that ``cat`` and ``find`` have by other words."""
 _FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
 
 
@@ -44,6 +50,16 @@ class KeyQuery:
     topic: str | None = None
     since: str | None = None
 
+    def texts(self) -> dict[str, str]:
+        """Return the query as texts of the options of a read, by their names."""
+        found = {"keys": self.keys, "msgIds": self.ids}
+        texts = {name: json.dumps(values) for name, values in found.items() if values}
+        if self.topic is None:
+            texts["includeSystemTopics"] = "true"
+        else:
+            texts["subscribe"] = json.dumps([self.topic])
+        return texts if self.since is None else {**texts, "startingTimestamp": self.since}
+
     def __post_init__(self) -> None:
         if bool(self.keys) == bool(self.ids):
             raise InvalidOptionError("--key", ", ".join(self.keys), "give either --key or --id")
@@ -53,7 +69,7 @@ class KeyQuery:
 
 
 def select(
-    stores: OpenStores,
+    named: Named,
     query: MessageQuery,
     columns: Sequence[str],
     number: int,
@@ -61,33 +77,56 @@ def select(
 ) -> Iterator[Row]:
     """Yield the messages of a query, in the order they were stored; at most ``number`` if not 0.
 
-    ``progress`` is called with the number of messages read and their total. Raises
-    UnknownTopicError, and what a scan raises; CorruptStoreError only after all messages that were
-    stored before the broken one.
+    Options of a read among those of the places hold too (``failOnDataLoss``, ``endingOffsets``).
+    ``progress`` is called with the number of messages read and their total. Raises what planning
+    and reading raise; CorruptStoreError only after all messages that were stored before the broken
+    one.
     """
-    settings = settings_of(query, columns)
-    ends = query.ends(time.time_ns() // 1_000_000)
-    snapshots = chosen(stores, query, ends[0])
+    plan = planned(named, query.texts(), [*columns, _LOG_ORDER, _BY_OFFSET, _TIME])
     brokers = [
-        slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
-        for source, snapshot in zip(stores.sources, snapshots, strict=True)
+        list(slices)
+        for _, slices in groupby(plan.slices, key=lambda piece: (piece.origin, piece.broker_name))
     ]
+    settings = _one_by_one(ScanSettings.of(plan.options, plan.columns))
     return islice(merged(brokers, settings, progress), number or None)
+
+
+def planned(named: Named, texts: Mapping[str, str], columns: Iterable[str]) -> ReadPlan:
+    """Return the plan of a read of messages of places, with the options of a command as texts.
+
+    Raises InvalidOptionError, UnknownTopicError, DataLossError, and what opening places raises.
+    """
+    places, others = with_read_options(named, _IN_OTHER_WORDS)
+    given = {name: text for name, text in others.items() if text is not None}
+    if {"startingOffsets"} & given.keys() & texts.keys():
+        expected = "the argument has an @OFFSET already"
+        raise InvalidOptionError(
+            f"{named.flag} startingOffsets", given["startingOffsets"], expected
+        )
+    with own_advice():
+        options = places.read_options(MESSAGES, {**given, **texts})
+        return plan_read(options, tuple(dict.fromkeys(columns)))
+
+
+def _one_by_one(settings: ScanSettings) -> ScanSettings:
+    """Return the settings for rows that are shown one by one."""
+    # A batch has its rescued rows first: one by one they are in the order of the queue.
+    rows = 1 if settings.on_corrupt == "rescue" else _FEW_ROWS
+    return replace(settings, batch_rows=rows)
 
 
 def settings_of(query: MessageQuery, columns: Sequence[str]) -> ScanSettings:
     """Return how to scan for a query; raises InvalidOptionError for its expressions."""
     check_tags(query.tags, option="--tag")
     parse_sql(query.sql, option="--sql")
-    return ScanSettings(
+    settings = ScanSettings(
         columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME))),
         tags=query.tags,
         sql=query.sql,
         keys=query.keys,
         on_corrupt=query.on_corrupt,
-        # A batch has its rescued rows first: one by one they are in the order of the queue.
-        batch_rows=1 if query.on_corrupt == "rescue" else _FEW_ROWS,
     )
+    return _one_by_one(settings)
 
 
 def merged(
@@ -108,29 +147,18 @@ def merged(
     return _until_broken(logs[0] if len(logs) == 1 else _by_time(logs))
 
 
-def find(stores: OpenStores, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
+def find(named: Named, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
     """Yield every message of a query, all columns, by topic and queue; their number has no limit.
 
+    Without a topic those of RocketMQ's own are searched too: retries and dead letters.
     ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
     Where no IndexFile of a store covers a range it is scanned, and a warning says how much of it.
     Differs from the broker: DefaultMessageStore#queryMessage stops at maxMsgsNumBatch (64), and
     mqadmin queryMsgByKey at its own limit and a span of time.
     """
-    settings = ScanSettings(
-        columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
-    )
-    ends = _start(query.since), Latest()
-    found = zip(stores.sources, snapshots_of(stores, query.topic), strict=True)
-    for source, snapshot in found:
-        held = slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
-        for batch in scan(source.narrow(held, query.keys, query.ids), settings):
-            yield from rows_of(batch)
-
-
-def _start(since: str | None) -> Position:
-    if since is None:
-        return Earliest()
-    return AtTimestamp(grammar.timestamp("--since", since, now_ms=time.time_ns() // 1_000_000))
+    plan = planned(named, {**query.texts(), "onCorrupt": on_corrupt}, resolve_columns("full"))
+    for batch in scan(plan.slices, ScanSettings.of(plan.options, plan.columns)):
+        yield from rows_of(batch)
 
 
 @dataclass(slots=True)

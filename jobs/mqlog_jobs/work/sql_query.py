@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -18,21 +18,29 @@ from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID
 
 import pyarrow as pa
 
 from mqlog.readable import needed
 from mqlog.scan import Scan
+from mqlog.scanner import BatchScanner
 from mqlog_jobs.machine.codes import INTERRUPTED
 from mqlog_jobs.output import render, whole_file
 from mqlog_jobs.output.amounts import count, instant
 from mqlog_jobs.output.form import Form
 from mqlog_jobs.output.render import FieldView, Row
 from mqlog_jobs.places import Named, own_advice, with_read_options
-from mqstore.errors import InvalidOptionError, InvalidQueryError, UnknownTopicError, printable
+from mqstore.errors import (
+    InvalidOptionError,
+    InvalidQueryError,
+    StoreError,
+    UnknownTopicError,
+    printable,
+)
 from mqstore.options import grammar
+from mqstore.read.by_log import QUEUES
 from mqstore.request.read_options import MESSAGES, takers
 from mqstore.tables.catalog import CATALOG
 
@@ -95,7 +103,7 @@ def run_query(named: Named, form: Form, query: SqlQuery) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="mqlog-sql-") as spill:
             database = engine.open(settings | {"temp_directory": spill})
-            _register(database, named, query)
+            _register(database, named, query, engine.errors)
             # The bar would come to standard output, also where that is no terminal.
             database.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
             database.execute("SET lock_configuration = true")
@@ -116,6 +124,8 @@ class _Engine:
         self._database: Any = None
         self._calls = ThreadPoolExecutor(1, "duckdb")
         self._is_stuck = False
+        self.errors: list[StoreError] = []
+        """Those of places, which DuckDB gives as text."""
 
     def open(self, settings: Mapping[str, str]) -> Any:
         """Return the database that queries are for."""
@@ -147,24 +157,25 @@ class _Engine:
             self._database.interrupt()
             self._is_stuck = not wait([call], _ENDS_WITHIN_S).done
             raise
-        except (self._duckdb.Error, pa.ArrowException) as error:
-            raise _named(error) from None
+        except (self._duckdb.Error, pa.ArrowException, OSError) as error:
+            # Arrow makes an OSError of what a reader raises, with a part of its text or none.
+            raise next(iter(self.errors), None) or _named(error) from None
 
 
-def _register(database: Any, named: Named, query: SqlQuery) -> None:
+def _register(database: Any, named: Named, query: SqlQuery, errors: list[StoreError]) -> None:
     """Make topics and tables known; those of NAME=PLACE in a schema of that name."""
     for schema, typed in _schemas(named):
-        places, read = with_read_options(typed)
+        places, read = with_read_options(typed, {"onCorrupt": "use --on-corrupt"})
         given = {**read, **query.options}
         texts = {name: text for name, text in given.items() if text is not None}
         if schema:
             database.execute(f"CREATE SCHEMA {_quoted(schema)}")
         for name, scan in _scans(places, texts, query.text):
             if not schema:
-                database.register(name, scan)
+                database.register(name, scan.watched_by(errors))
                 continue
             shown_name = f"{schema}.{name}"
-            database.register(shown_name, scan)
+            database.register(shown_name, scan.watched_by(errors))
             view = f"{_quoted(schema)}.{_quoted(name)}"
             database.execute(f"CREATE VIEW {view} AS FROM {_quoted(shown_name)}")
 
@@ -181,7 +192,7 @@ def _schemas(named: Named) -> Iterator[tuple[str, Named]]:
         yield schema, replace(named, paths=tuple(paths))
 
 
-def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple[str, Scan]]:
+def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple[str, "_SqlScan"]]:
     """Yield the names and reads of topics and tables. A name that is taken gets a number."""
     topics = _topics(named, query)
     if len(topics) > _ALL_REGISTERED:
@@ -226,9 +237,32 @@ def _is_topic(named: Named, word: str) -> bool:
         return False
 
 
-def _scan(named: Named, table: str, texts: Mapping[str, str]) -> Scan:
+def _scan(named: Named, table: str, texts: Mapping[str, str]) -> "_SqlScan":
     own = {name: text for name, text in texts.items() if table in takers(name)}
-    return Scan.of_options(named.read_options(table, own))
+    if table not in takers(QUEUES):  # It reads no queue of a directory, so --from-log changes none.
+        named = replace(named, from_log=False)
+    return _SqlScan.of_options(named.read_options(table, own))
+
+
+class _SqlScan(Scan):
+    """A scan that keeps the errors which end a read: DuckDB passes on a part of their text."""
+
+    def watched_by(self, errors: list[StoreError]) -> Self:
+        """Return this scan, whose reads add the error that ends them."""
+        self.__dict__["_errors"] = errors
+        return self
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> BatchScanner:
+        """Return the scanner of ``Scan``, whose reads keep their errors."""
+        scanner = super().scanner(columns, filter, **options)
+        return replace(scanner, read=partial(self._watched, scanner.read))
+
+    def _watched(self, read: Callable[[], Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from read()
+        except StoreError as error:
+            self.__dict__["_errors"].append(error)
+            raise
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -71,7 +71,7 @@ def show(named: Named, query: KeyQuery, trace_topic: str | None, *, as_json: boo
         if trace_topic is not None and trace_topic not in stores.topics:
             known = set(stores.topics)
             raise UnknownTopicError(unknown("--trace-topic", "topic", trace_topic, known))
-        found = (row for row in queries.find(stores, query) if row["topic"] != traced)
+        found = (row for row in queries.find(named, query) if row["topic"] != traced)
         records = list(islice(found, MOST_RECORDS + 1))
         lives = list(_lives(stores, records[:MOST_RECORDS], traced))
     if as_json:

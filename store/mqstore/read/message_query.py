@@ -1,5 +1,6 @@
 """Messages of a topic as a user names them: by queue and offset, time, tags, SQL92 and keys."""
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -54,6 +55,26 @@ class MessageQuery:
     def queue_id(self) -> int | None:
         """The queue named, or None for all of the topic."""
         return self._parts()[1]
+
+    def texts(self) -> dict[str, str]:
+        """Return the query as texts of the options of a read, by their names."""
+        topic, queue_id, queue_offset = self._parts()
+        found = {"tags": self.tags, "onCorrupt": self.on_corrupt}
+        if queue_id is None:
+            found["subscribe"] = json.dumps([topic])
+        else:
+            found["assign"] = json.dumps({topic: [queue_id]})
+        if queue_offset is not None and queue_offset >= 0:
+            found["startingOffsets"] = json.dumps({topic: {str(queue_id): queue_offset}})
+        elif queue_offset is not None:
+            found["startingOffsets"] = str(queue_offset)
+        optional = {
+            "sql": self.sql,
+            "keys": json.dumps(self.keys) if self.keys else None,
+            "startingTimestamp": self.since,
+            "endingTimestamp": self.until,
+        }
+        return found | {name: text for name, text in optional.items() if text is not None}
 
     def ends(self, now_ms: int) -> tuple[Position, Position]:
         """Return where to start and to end in each queue."""

@@ -64,7 +64,9 @@ class _Scan:
         self._settings = settings
         self._filter = RowFilter.of(settings)
         self._damage = Damage(settings.on_corrupt)
-        needs_body = not _NEEDS_BODY.isdisjoint(settings.columns)
+        # Which messages are left out must not depend on the columns that are read.
+        is_skipping = settings.on_corrupt == "skip"
+        needs_body = is_skipping or not _NEEDS_BODY.isdisjoint(settings.columns)
         self._checks_crc = "crcOk" in settings.columns or (settings.verify_crc and needs_body)
         self._plains = settings.decompress and needs_body
         self._fused = FusedDecode.of(

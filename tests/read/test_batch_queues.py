@@ -47,7 +47,8 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read(root: Path, ranges: Sequence[tuple[int, int]] | None = None, **settings: Any) -> Rows:
     """All messages of the topic, or those of one range of queue offsets of each queue."""
-    found = slices_of(take(root, broker_name="b"))
+    strict = settings.get("on_corrupt", "fail") == "fail"
+    found = slices_of(take(root, broker_name="b", strict=strict))
     return read_slices(found if ranges is None else cut(found, ranges), **settings)
 
 
@@ -190,6 +191,7 @@ def test_a_tail_sees_the_batches_that_come(tmp_path: Path) -> None:
     records = batch_stores.place([batch([client_message(b"a"), client_message(b"b")])] * 3, [2] * 3)
     root = batch_stores.lay_out(tmp_path / "store", records)
     batch_stores.write_units(root, [records[0].unit()])
+    (root / "abort").touch()  # Its broker runs: it has not entered the others yet.
     with closing(tail_of(root, broker_name="b")) as tail:
         assert tail.look(at_once=True) == {("T", 0): (0, 2)}
         batch_stores.write_units(root, [record.unit() for record in records])
@@ -340,7 +342,7 @@ def test_a_missing_file_is_named_and_the_next_goes_on(tmp_path: Path) -> None:
     made = batch_stores.place([three()[0].message] * 7, [4] * 7)
     root = batch_stores.lay_out(tmp_path / "store", made, per_file=2)
     (root / "batchconsumequeue/T/0" / f"{2 * 46:020d}").unlink()
-    with pytest.raises(CorruptStoreError, match="missing or cut short"):
+    with pytest.raises(CorruptStoreError, match=r"missing.* mqlog salvage"):
         read(root)
     kept = [row["queueOffset"] for row in read(root, on_corrupt="skip")]
     assert kept == [*range(8), *range(16, 28)]

@@ -164,7 +164,7 @@ def test_a_queues_file_that_expires_between_two_looks_is_left_out(
     def expires(queue: Units, end: Any) -> int:
         if left and queue.files.files:
             left.pop()
-            (root / queue.path / queue.files.files[0].path).unlink()
+            delete_expired(root, 2)
             raise FileNotFoundError
         return look(queue, end)
 

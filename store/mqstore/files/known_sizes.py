@@ -19,6 +19,7 @@ from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.format import index_file
+from mqstore.format.consume_queue import UNIT
 from mqstore.format.names import OURS
 
 NOTE: Final = f"{OURS}/store.json"
@@ -48,10 +49,11 @@ def note(sizes: FileSizes) -> bytes:
 
 
 def _consume_queue(place: StoreDir) -> int | None:
+    """Return the bytes of a file that can have been a broker's; of the first of the first queue."""
     for topic, queue_id in each_queue(place):
-        files = ConsumeQueue(place, topic, queue_id).files.files
-        if files:
-            return files[0].size
+        for file in ConsumeQueue(place, topic, queue_id).files.files:
+            if not file.size % UNIT.itemsize:
+                return file.size
     return None
 
 

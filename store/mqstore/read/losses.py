@@ -24,7 +24,7 @@ class Losses:
 
         ``high`` is where the range of their queue ends; None: of each queue with the last unit.
         """
-        gone = (units.physical_offsets < low) & (units.sizes != GAP_SIZE)
+        gone = (units.physical_offsets < low) & (units.sizes != GAP_SIZE) & (units.sizes != 0)
         if not gone.any():
             return
         positions, why = units.positions, f"CommitLog now starts at byte {low}"

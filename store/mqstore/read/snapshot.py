@@ -1,13 +1,14 @@
 """The bounds of a store at one moment: what there is to read, frozen.
 
 A commit of ours that begins or ends meanwhile is not part of it (see files/txn/intent.py).
-Taking a snapshot lists directories and bisects ConsumeQueues. It reads no record of a store
-that was closed cleanly; of one that was not (``abort`` is there) it reads the last header of
-each queue, and walks back over units whose record never reached the disk.
+Taking a snapshot lists directories, bisects ConsumeQueues, and checks that they are whole (see
+derive/whole_queues). Of a store that was not closed cleanly (``abort`` is there) it reads the last
+header of each queue, and walks back over units whose record never reached the disk.
 
 Reference: DefaultMessageStore#getMinOffsetInQueue, #getMaxOffsetInQueue; ConsumeQueue#recover.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.records import is_of_unit
+from mqstore.derive.whole_queues import QueueLook, not_whole
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import check_sizes
 from mqstore.files.base.store_dir import BY_LOG
@@ -35,6 +37,8 @@ from mqstore.read.source import Origin, Snapshot
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
 _MOST_UNITS: Final = 32_768
+_SHOWN: Final = 10
+_LOG = logging.getLogger(__name__)
 
 
 def take_snapshot(
@@ -62,9 +66,11 @@ def take_snapshot(
     bounds = [(q, look.low, look.high) for q, look in zip(wanted, looks, strict=True)]
     log = store.log
     if strict:
-        _check_files(log, wanted)
+        check_log_files(log)
         if not (store.queues or is_unclean):
             _check_empty(store, fence)
+    looked = [QueueLook(queue, look) for queue, look in zip(wanted, looks, strict=True)]
+    check_whole(store, looked, cap=fence.cap(), strict=strict)
     if is_unclean:
         bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
     elif strict:
@@ -110,13 +116,15 @@ def folder_name(store: Store) -> str:
     return as_text(named)
 
 
-def _check_files(log: CommitLog, queues: Sequence[Units]) -> None:
-    check_log_files(log)
-    batched = [isinstance(queue, BatchQueue) for queue in queues]
-    for kind in (False, True):
-        of_kind = [q for q, is_of in zip(queues, batched, strict=True) if is_of is kind]
-        if len(set().union(*(queue.file_sizes for queue in of_kind))) > 1:
-            check_sizes([queue.files for queue in of_kind])
+def check_whole(
+    store: Store, looked: Sequence[QueueLook], *, cap: int | None, strict: bool = True
+) -> None:
+    """Raise CorruptStoreError where a queue is not whole (see ``not_whole``); else log it."""
+    for number, error in enumerate(not_whole(store, looked, cap=cap)):
+        if strict:
+            raise error
+        if number < _SHOWN:
+            _LOG.warning("%s", error)
 
 
 def _check_empty(store: Store, fence: CommitFence) -> None:

@@ -361,7 +361,8 @@ class _SliceUnits:
             number=number,
             report=lost,
         ):
-            kept = units.physical_offsets >= low
+            # A unit of zeros is a hole, of which nobody knows that it expired.
+            kept = (units.physical_offsets >= low) | (units.sizes == 0)
             if not kept.all():
                 self._losses.of_records(units, low, piece.end)
             kept &= units.sizes != GAP_SIZE

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from mqstore.derive.log_end import LogEnd, next_queue_offset
+from mqstore.derive.whole_queues import QueueLook, not_whole
 from mqstore.errors import InvalidMessageError
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.store import Store
@@ -56,9 +57,10 @@ class Plan:
     def intent_fields(self, place: StoreDir) -> dict[str, Any]:
         """Return the fields of an intent that say where its messages go.
 
-        Raises CorruptStoreError if a queue does not end with a record of its own.
+        Raises CorruptStoreError if a queue does not end with a record of its own, or is not whole.
         """
         with Store(place) as store:
+            _check_whole(store, [queue for queue, count in self.queue_counts.items() if count])
             queues = tuple(
                 (*queue, next_queue_offset(store, *queue, self.tail), count)
                 for queue, count in self.queue_counts.items()
@@ -168,6 +170,14 @@ def plan(
         store_timestamp_ms=moment,
         last_store_timestamp_ms=max(last_kept, least_ms) if last_kept > 0 else moment,
     )
+
+
+def _check_whole(store: Store, queues_of: Sequence[TopicQueue]) -> None:
+    """Raise CorruptStoreError where a queue lost units: its queue offsets would come twice."""
+    queues = [store.queue(*name) for name in queues_of]
+    looked = [QueueLook(queue, queue.look(store.log.low)) for queue in queues]
+    for error in not_whole(store, looked, beside=0):
+        raise error
 
 
 def segments_of(manifests: Sequence[Manifest]) -> list[Segment]:

@@ -65,17 +65,19 @@ class MappedFileQueue:
     """The files of one CommitLog or of one queue, sorted by their start."""
 
     def __init__(self, files: Iterable[MappedFile]) -> None:
-        self.files = tuple(sorted(files, key=lambda file: file.start))
+        """Take files, some of which may be empty: a broker creates one so, then sets its length."""
+        ordered = sorted(files, key=lambda file: file.start)
+        self.files = tuple(file for file in ordered if file.size)
+        self.empty = tuple(file for file in ordered if not file.size)
         self._starts = [file.start for file in self.files]
 
     @classmethod
     def list(cls, folders: Iterable[Folder]) -> "MappedFileQueue":
         """Return the mapped files of the folders.
 
-        Names that are no mapped file's are left out, and so are empty files: a broker creates a
-        file empty, then sets its length. Raises FileNotFoundError, UnsafePathError, and
-        CorruptStoreError for a file larger than any that a broker can map, or named so high that
-        its end is no position.
+        Names that are no mapped file's are left out; empty files are in ``empty``. Raises
+        FileNotFoundError, UnsafePathError, and CorruptStoreError for a file larger than any that a
+        broker can map, or named so high that its end is no position.
         """
         files = []
         for folder in folders:
@@ -83,7 +85,7 @@ class MappedFileQueue:
                 file = mapped_file(folder, entry.name, entry.size)
                 if file is not None and entry.is_directory:
                     raise UnsafePathError(file.name, "a directory named like a mapped file")
-                if file is not None and file.size > 0:
+                if file is not None:
                     files.append(file)
         return cls(files)
 

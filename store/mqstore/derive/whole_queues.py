@@ -17,7 +17,7 @@ be entered); MappedFileQueue#deleteExpiredFileByOffset.
 
 import logging
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -107,13 +107,15 @@ def not_whole(
     store: Store,
     wanted: Sequence[QueueLook],
     *,
-    cap: int | None = None,
+    is_unclean: bool = False,
+    cap: Callable[[], int | None] = lambda: None,
     beside: int = OTHER_QUEUES,
 ) -> Iterator[CorruptStoreError]:
     """Yield an error for what shows that one of the ``wanted`` queues is not whole.
 
-    ``store`` listed its CommitLog after the looks. From physical offset ``cap`` on, where a commit
-    is under way, no record need have a unit. So many other queues are looked at ``beside``.
+    ``store`` listed its CommitLog after the looks, and ``is_unclean`` tells whether ``abort`` was
+    there before them. ``cap`` returns the physical offset from which no record need have a unit, as
+    a commit is or was under way meanwhile. So many other queues are looked at ``beside``.
     Queues in RocksDB are left to who reads those.
 
     Logs a warning where the last records of the log are in no queue yet, and no broker is seen to
@@ -127,12 +129,23 @@ def not_whole(
         not_loaded(
             [one.queue for one in in_files],
             [one.queue for one in others],
-            is_unclean=store.is_unclean,
+            is_unclean=is_unclean,
         )
     )
     yield from broken
     if not broken and store.log.files.files:
-        yield from _without_unit(store, in_files, others, cap)
+        is_unclean = is_unclean or store.place.folder.exists(_CONTROLLED)
+        entered_to = max(one.look.end for one in (*in_files, *others))
+        waiting = _EnteredLater(store, entered_to) if is_unclean else None
+        for missing in _first_of_each(store, in_files, others):
+            limit = cap()
+            if limit is not None and missing.place >= limit:
+                continue
+            if missing.is_entered(store.log.low) or missing.is_of_deleted(store):
+                continue
+            if waiting is None or waiting.is_lost(missing):
+                yield missing.error
+                return
 
 
 def _others(store: Store, wanted: Sequence[QueueLook], most: int) -> list[QueueLook]:
@@ -147,24 +160,27 @@ def _others(store: Store, wanted: Sequence[QueueLook], most: int) -> list[QueueL
     return looks
 
 
-def _without_unit(
-    store: Store, wanted: Sequence[QueueLook], others: Sequence[QueueLook], cap: int | None
-) -> Iterator[CorruptStoreError]:
-    """Yield an error for the first record found that belongs into a queue and has no unit."""
-    low = store.log.low
-    for missing in _first_of_each(store, wanted, others, cap):
-        if missing.is_of_deleted(store):
-            continue
-        is_last = missing.place >= max(one.look.end for one in (*wanted, *others))
-        if not (store.is_unclean or store.place.folder.exists(_CONTROLLED)):
-            yield missing.error
-            return
-        if is_last and is_locked(f"{store.root}/{LOCK}"):
-            continue  # Its broker runs.
-        deadline = time.monotonic() + _ENTERED_S
-        while not (is_entered := missing.is_entered(low)) and time.monotonic() < deadline:
+class _EnteredLater:
+    """Waits for units that a running broker enters, for all queues together _ENTERED_S."""
+
+    def __init__(self, store: Store, entered_to: int) -> None:
+        """``entered_to`` is behind the last record that is known to have its unit."""
+        self._store = store
+        self._entered_to = entered_to
+        self._deadline = time.monotonic() + _ENTERED_S
+        self._is_told = False
+
+    def is_lost(self, missing: _Missing) -> bool:
+        """Tell whether a unit is lost; warn once where a broker enters it when it starts."""
+        store, is_last = self._store, missing.place >= self._entered_to
+        if is_last and (self._is_told or is_locked(f"{store.root}/{LOCK}")):
+            return False  # Its broker runs.
+        is_entered = False
+        while not is_entered and time.monotonic() < self._deadline:
             time.sleep(_ENTERED_LOOK_S)
+            is_entered = missing.is_entered(store.log.low)
         if is_last and not is_entered:
+            self._is_told = True
             _LOG.warning(
                 "%s: messages at the end of the CommitLog are in no ConsumeQueue yet, the first of "
                 "them %s/%d@%d; a broker enters them when it starts, and they are left out",
@@ -173,21 +189,16 @@ def _without_unit(
                 missing.queue.queue_id,
                 missing.queue_offset,
             )
-            return
-        if not is_entered:
-            yield missing.error
-            return
+        return not (is_last or is_entered)
 
 
 def _first_of_each(
-    store: Store, wanted: Sequence[QueueLook], others: Sequence[QueueLook], cap: int | None
+    store: Store, wanted: Sequence[QueueLook], others: Sequence[QueueLook]
 ) -> Iterator[_Missing]:
     """Yield for each queue the first record without a unit that a bounded walk comes upon."""
     states = {one.name: _QueueState(one, store) for one in wanted}
     for records in _near_ends(store, [*wanted, *others]):
         rows = np.flatnonzero(records.in_queue)
-        if cap is not None:
-            rows = rows[records.physical_offsets[rows] < cap]
         names, codes = records.queues_of(rows)
         for number, name in enumerate(names):
             state = states.get(name)

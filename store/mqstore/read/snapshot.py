@@ -11,7 +11,8 @@ Reference: DefaultMessageStore#getMinOffsetInQueue, #getMaxOffsetInQueue; Consum
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -48,8 +49,12 @@ def take_snapshot(
     topics: Callable[[str], bool] | None = None,
     *,
     strict: bool = True,
+    reads_records: bool = True,
 ) -> Snapshot:
     """Return the bounds of a store, nothing of which was listed yet, as ``origin``'s snapshot.
+
+    Without ``reads_records`` a file that the CommitLog lacks is a warning: what is asked for is
+    told by units, but for times.
 
     With ``strict``, files of uneven length, holes in the CommitLog and units that point behind
     its end are a CorruptStoreError here; without it they come up, record by record, in the scan.
@@ -66,11 +71,17 @@ def take_snapshot(
     bounds = [(q, look.low, look.high) for q, look in zip(wanted, looks, strict=True)]
     log = store.log
     if strict:
-        check_log_files(log)
+        check_sizes([log.files])
+        hole = hole_in(log)
+        if hole is not None and reads_records:
+            raise hole
+        if hole is not None:
+            _LOG.warning("%s; what only its messages tell, as their times, is null", hole)
         if not (store.queues or is_unclean):
             _check_empty(store, fence)
     looked = [QueueLook(queue, look) for queue, look in zip(wanted, looks, strict=True)]
-    check_whole(store, looked, cap=fence.cap(), strict=strict)
+    problems = not_whole(store, looked, is_unclean=is_unclean, cap=fence.cap)
+    _report(problems, strict=strict)
     if is_unclean:
         bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
     elif strict:
@@ -116,11 +127,9 @@ def folder_name(store: Store) -> str:
     return as_text(named)
 
 
-def check_whole(
-    store: Store, looked: Sequence[QueueLook], *, cap: int | None, strict: bool = True
-) -> None:
-    """Raise CorruptStoreError where a queue is not whole (see ``not_whole``); else log it."""
-    for number, error in enumerate(not_whole(store, looked, cap=cap)):
+def _report(problems: Iterator[CorruptStoreError], *, strict: bool) -> None:
+    """Raise the first problem; log them without ``strict``."""
+    for number, error in enumerate(problems):
         if strict:
             raise error
         if number < _SHOWN:
@@ -147,10 +156,24 @@ def _check_empty(store: Store, fence: CommitFence) -> None:
 def check_log_files(log: CommitLog) -> None:
     """Raise CorruptStoreError where files of the log have several sizes, or one is missing."""
     check_sizes([log.files])
-    for before, after in zip(log.files.files, log.files.files[1:], strict=False):
+    hole = hole_in(log)
+    if hole is not None:
+        raise hole
+
+
+def hole_in(log: CommitLog) -> CorruptStoreError | None:
+    """Return the error of the first file that the log lacks, or has twice."""
+    for before, after in pairwise(log.files.files):
+        if before.start == after.start:
+            reason = f"{after.name} has the same name, and both have records: name one folder only"
+            return CorruptStoreError(before.name, 0, reason)
         if before.end != after.start:
-            reason = "the next file is missing (storePathCommitLog, --commit-log: name all folders)"
-            raise CorruptStoreError(before.name, before.size, reason)
+            reason = (
+                "the next file is missing (storePathCommitLog, --commit-log: name all folders); "
+                "onCorrupt=skip (mqlog: --on-corrupt skip) reads what the other files have"
+            )
+            return CorruptStoreError(before.name, before.size, reason)
+    return None
 
 
 def _weight(look: QueueExtent) -> Weight | None:

@@ -54,6 +54,7 @@ class StoreBounds:
         self.origin = origin
         self.store = self.open_store()
         self._given_name = broker_name
+        self._reads_records = True
 
     @cached_property
     def broker_name(self) -> str:
@@ -107,11 +108,22 @@ class StoreBounds:
         """Return the bounds of the store's queues, which are listed again for it."""
         self.close()
         self.store = self.open_store()
-        return take_snapshot(self.store, self.origin, self._given_name, topics, strict=strict)
+        return take_snapshot(
+            self.store,
+            self.origin,
+            self._given_name,
+            topics,
+            strict=strict,
+            reads_records=self._reads_records,
+        )
 
     def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
-        """Return the snapshot: what is in a directory can be read."""
-        return self.snapshot(topics, strict=strict)
+        """Return the snapshot; files that the CommitLog lacks are a warning: units tell of it."""
+        self._reads_records = False
+        try:
+            return self.snapshot(topics, strict=strict)
+        finally:
+            self._reads_records = True
 
     def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
         """Bisect: store timestamps do not go back within a queue (format rule §5.8.3)."""

@@ -9,9 +9,10 @@ never a signal.
 
 import mmap
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from mqstore.format.message import (
     HEADERS,
     HOST_VARIANT_MASK,
     HOST_VARIANT_SHIFT,
+    MIN_BLANK_BYTES,
     MIN_RECORD_BYTES,
 )
 
@@ -122,7 +124,7 @@ class CommitLog:
         """How many bytes to read at a time: a cache's worth, or what one request is worth."""
         is_near = not (self._is_far or any(is_remote(folder.name) for folder in folders))
         self._mapped = read_mode == "mmap" and is_near
-        self.files = MappedFileQueue.list(folders)
+        self.files = _without_twins(MappedFileQueue.list(folders))
         self._starts = np.array([file.start for file in self.files.files], np.int64)
         self._ends = np.array([file.end for file in self.files.files], np.int64)
         self._open: OrderedDict[int, ReadFile] = OrderedDict()
@@ -338,6 +340,30 @@ class CommitLog:
             mapping = _map(self.files.files[index])
         self._maps[index] = mapping
         return mapping
+
+
+def _without_twins(found: MappedFileQueue) -> MappedFileQueue:
+    """Return the files without those that have no record where another folder's file has some.
+
+    A broker with several folders makes the next file ahead in one, and may begin it in another.
+    Reference: MultiPathMappedFileQueue#tryCreateMappedFile.
+    """
+    starts = Counter(file.start for file in found.files)
+    files = []
+    for start, same in groupby(found.files, key=lambda file: file.start):
+        twins = list(same)
+        if starts[start] > 1:
+            twins = [file for file in twins if _begins_with_record(file)] or twins[:1]
+        files += twins
+    return MappedFileQueue(files)
+
+
+def _begins_with_record(file: MappedFile) -> bool:
+    opened = file.open()
+    try:
+        return any(opened.read(MIN_BLANK_BYTES, 0))
+    finally:
+        opened.close()
 
 
 def _map(file: MappedFile) -> Bytes:

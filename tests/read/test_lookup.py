@@ -1,14 +1,17 @@
 """Finding by key and id: what the IndexFiles narrow down to is what a scan of all would find."""
 
 import logging
+import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.codec.schema import PROFILES
+from mqstore.format.index_file import HEADER, SLOT, UNIT
 from mqstore.read import source
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
@@ -174,3 +177,32 @@ def test_keys_are_found_in_a_light_queue_whose_records_are_of_another_topic(tmp_
     ]
     assert found(laid.root, keys=("k5",)) == expected
     assert found(laid.root, ids=(f"{5:032X}",)) == found(laid.root, ids=(f"{5:032X}",), index=False)
+
+
+@pytest.mark.parametrize("field", ["key_hash", "physical_offset", "previous", "slot"])
+def test_what_a_broken_unit_would_hide_is_scanned(
+    tmp_path: Path, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each unit in turn, in a store of one file: what is found is what a scan finds."""
+    messages, layout = keyed(12), Layout(index_slots=5, index_units=60)
+    root = lay_out(tmp_path / "store", messages, layout).root
+    (path,) = (root / "index").iterdir()
+    whole = path.read_bytes()
+    (count,) = struct.unpack_from(">i", whole, 36)
+    units = HEADER.itemsize + layout.index_slots * SLOT.itemsize
+    wrong = []
+    for number in range(1, count, 4):
+        data = bytearray(whole)
+        if field == "slot":
+            position, value = HEADER.itemsize + number % 5 * SLOT.itemsize, count + number
+            struct.pack_into(">i", data, position, value)
+        else:
+            unit = np.frombuffer(data, UNIT, 1, units + number * UNIT.itemsize)
+            if field == "previous" and not int(unit[field][0]):
+                continue  # It says that none was before it.
+            unit[field] = int(unit[field][0]) ^ 1 if field == "key_hash" else 10**6
+        path.write_bytes(data)
+        asked = [(key,) for key in ("k0", "k3", "all")]
+        wrong += [k for k in asked if found(root, keys=k) != found(root, keys=k, index=False)]
+    assert wrong == []
+    assert "are scanned" in caplog.text

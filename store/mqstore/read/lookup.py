@@ -40,7 +40,8 @@ def narrow(
     """
     if not slices:
         return []
-    files = [file for file in store.index_files if file.layout is not None]
+    hashes = hashes_of({piece.topic for piece in slices}, _named(keys, msg_ids))
+    files, candidates = _trusted(store, hashes)
     covered = _coverage(store.log, files)
     inside: list[QueueSlice] = []
     scanned: list[QueueSlice] = []
@@ -51,7 +52,7 @@ def narrow(
         ours, rest = _divide(store, piece, () if is_unknown else covered)
         inside += ours
         scanned += rest
-    candidates = _candidates(files, sorted({piece.topic for piece in inside}), keys, msg_ids)
+    candidates |= {place for text in msg_ids if (place := offset_of(text)) is not None}
     found = list(_found(store, inside, candidates))
     count = sum(part.end - part.start for part in scanned)
     if count > 1:  # The one record at the index's end is looked at again as a matter of course.
@@ -129,18 +130,26 @@ def _found(
                 break
 
 
-def _candidates(
-    files: Sequence[IndexFile], topics: Iterable[str], keys: Sequence[str], msg_ids: Sequence[str]
-) -> Iterator[int]:
-    for topic in topics:
-        for key in (*keys, *msg_ids, *(text.upper() for text in msg_ids)):
-            wanted = key_hash(f"{topic}{TOPIC_KEY_SEPARATOR}{key}")
-            for file in files:
-                yield from file.find(wanted)
-    for text in msg_ids:
-        physical_offset = offset_of(text)
-        if physical_offset is not None:
-            yield physical_offset
+def _named(keys: Sequence[str], msg_ids: Sequence[str]) -> list[str]:
+    return [*keys, *msg_ids, *(text.upper() for text in msg_ids)]
+
+
+def _trusted(store: Store, hashes: Sequence[int]) -> tuple[list[IndexFile], set[int]]:
+    """Return the files that can be believed about these hashes, and the places that they name.
+
+    The others have a broken unit on the way to one of them, or lead to where no record is.
+    """
+    trusted: list[tuple[IndexFile, set[int]]] = []
+    for file in store.index_files:
+        if file.layout is None:
+            continue
+        searches = [file.search(key_hash) for key_hash in hashes]
+        if all(is_sound for _, is_sound in searches):
+            trusted.append((file, {place for places, _ in searches for place in places}))
+    low, named = store.log.low, set().union(*(places for _, places in trusted))
+    lost = {place for place in named if place >= low} - locate(store.log, named, WHOLE).keys()
+    files = [file for file, places in trusted if not places & lost]
+    return files, named
 
 
 def _place_of(store: Store, piece: QueueSlice, queue_offset: int) -> int:

@@ -86,9 +86,29 @@ class IndexFile:
         Hashes collide: look into each record whether it has the key. A chain that does not
         go strictly back ends, as a broken one would never.
         """
-        for _, unit in self._chain(key_hash):
-            if int(unit["key_hash"]) == key_hash:
-                yield int(unit["physical_offset"])
+        yield from self.search(key_hash)[0]
+
+    def search(self, key_hash: int) -> tuple[list[int], bool]:
+        """Return what ``find`` yields, and whether all units on the way to it are sound.
+
+        They are in the slot of their hash, say a place that the header has, and none lies behind
+        that of the unit after it. A unit that says that none was before it is believed.
+        """
+        layout = self.layout
+        if layout is None:
+            return [], False
+        low, above = int(self.header["begin_physical_offset"]), self.end_physical_offset
+        found, number = [], self._head(layout, key_hash % layout.slots)
+        is_sound = number < self.count
+        for number, unit in self._chain(key_hash):
+            place, its_hash = int(unit["physical_offset"]), int(unit["key_hash"])
+            before = int(unit["previous"])
+            is_sound &= its_hash >= 0 and its_hash % layout.slots == key_hash % layout.slots
+            is_sound &= low <= place <= above and 0 <= before < number
+            above = min(above, place)
+            if its_hash == key_hash:
+                found.append(place)
+        return found, is_sound
 
     def chain(self, key_hash: int) -> Iterator[int]:
         """Yield the numbers of the units in the slot of ``key_hash``, newest first."""
@@ -186,6 +206,14 @@ class IndexFile:
     def _slot(self, opened: ReadFile, slot: int) -> int:
         data = opened.read(SLOT.itemsize, HEADER.itemsize + slot * SLOT.itemsize)
         return int.from_bytes(data, signed=True) if len(data) == SLOT.itemsize else 0
+
+    def _head(self, layout: Layout, slot: int) -> int:
+        assert 0 <= slot < layout.slots
+        opened = self.open()
+        try:
+            return self._slot(opened, slot)
+        finally:
+            opened.close()
 
     def _unit(self, opened: ReadFile, layout: Layout, number: int) -> np.void:
         data = opened.read(UNIT.itemsize, file_size(layout.slots, number))

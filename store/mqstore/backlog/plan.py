@@ -31,6 +31,7 @@ from mqstore.backlog.request import (
 )
 from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
+from mqstore.backlog.unread import note_unread
 from mqstore.errors import (
     InvalidOptionError,
     StoreError,
@@ -254,6 +255,8 @@ class _Broker:
             subscription = self._subscription(request, group, topic)
             gone, consumers = not self.knows(topic), self.consumers(group)
             held, mode = self.bounds.get(topic, {}), self.pops.modes.get((topic, group), PULL)
+            if topic in self.topics:
+                note_unread(topic, self.topics[topic].read_queue_nums, held)
             for queue_id in self._queue_ids(topic, committed):
                 low, high = held.get(queue_id, (0, 0))
                 queue = self.pops.queue(topic, group, queue_id)

@@ -1,0 +1,30 @@
+"""Says which queues hold messages that no consumer is sent to: those from readQueueNums on.
+
+Reference: MQClientInstance#topicRouteData2TopicSubscribeInfo, whose queues RebalanceImpl shares.
+"""
+
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
+
+from mqstore.errors import shown
+from mqstore.format.arrays import Span
+
+_LOG = logging.getLogger(__name__)
+
+
+def note_unread(topic: str, read_queue_nums: int, held: Mapping[int, Span]) -> None:
+    """Warn if queues of a topic that clients do not read hold messages; once in a process."""
+    if any(q >= read_queue_nums and low < high for q, (low, high) in held.items()):
+        _warn(topic, read_queue_nums)
+
+
+@lru_cache(maxsize=1024)
+def _warn(topic: str, read_queue_nums: int) -> None:
+    _LOG.warning(
+        "topic %s has readQueueNums=%d, and messages in queues from %d on, which no consumer takes "
+        "until mqadmin updateTopic -r raises it",
+        shown(topic),
+        read_queue_nums,
+        read_queue_nums,
+    )

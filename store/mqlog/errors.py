@@ -1,9 +1,18 @@
-"""The errors of mqlog: ``MqlogError`` is the base of all, and ``mqstore.errors`` has the tree.
+"""The errors of mqlog: ``MqlogError`` is the base of all, ``StoreError`` in ``mqstore.errors``.
 
 Each has a ``condition``, which its text begins with in brackets: ``[MQLOG_STORE_NOT_FOUND] …``.
 """
 
 from mqstore import errors as _tree
+from mqstore.deliver.once.errors import (
+    ControlTooLargeError,
+    InterruptedSendError,
+    LostHistoryError,
+    NewerOwnerError,
+    NotVisibleError,
+    PublicationError,
+    TornMessageError,
+)
 from mqstore.errors import (
     CorruptConfigError,
     CorruptStoreError,
@@ -16,7 +25,9 @@ from mqstore.errors import (
     MessageTooLargeError,
     NondeterministicWriteError,
     NoSpaceError,
+    NotARepositoryError,
     NotAStoreError,
+    PointNotFoundError,
     StoreLockedError,
     StoreNotFoundError,
     StoreReplacedError,
@@ -28,27 +39,69 @@ from mqstore.errors import (
     UnsupportedStoreError,
     UnsupportedTopicError,
 )
+from mqstore.files.txn.errors import CorruptStagingError, StagingNotSharedError
+from mqstore.live.remoting.errors import (
+    AccessDeniedError,
+    BrokenAnswerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    LocalModeError,
+    NoMasterError,
+    NotServedError,
+    RequestRefusedError,
+    ServerError,
+)
+from mqstore.live.send.errors import (
+    NotReplicatedError,
+    SendFailedError,
+)
+from mqstore.write.errors import (
+    CommitInDoubtError,
+)
 
 MqlogError = _tree.StoreError
 
 __all__ = [
+    "AccessDeniedError",
+    "BrokenAnswerError",
+    "BrokerTimeoutError",
+    "BrokerUnavailableError",
+    "CommitInDoubtError",
+    "ControlTooLargeError",
     "CorruptConfigError",
+    "CorruptStagingError",
     "CorruptStoreError",
     "DataLossError",
     "HoldLostError",
+    "InterruptedSendError",
     "InvalidMessageError",
     "InvalidOptionError",
     "InvalidQueryError",
     "InvalidSchemaError",
+    "LocalModeError",
+    "LostHistoryError",
     "MessageTooLargeError",
     "MqlogError",
+    "NewerOwnerError",
+    "NoMasterError",
     "NoSpaceError",
     "NondeterministicWriteError",
+    "NotARepositoryError",
     "NotAStoreError",
+    "NotReplicatedError",
+    "NotServedError",
+    "NotVisibleError",
+    "PointNotFoundError",
+    "PublicationError",
+    "RequestRefusedError",
+    "SendFailedError",
+    "ServerError",
+    "StagingNotSharedError",
     "StoreLockedError",
     "StoreNotFoundError",
     "StoreReplacedError",
     "StoreUnavailableError",
+    "TornMessageError",
     "UncleanStoreError",
     "UnknownGroupError",
     "UnknownTopicError",

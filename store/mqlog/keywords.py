@@ -4,7 +4,7 @@ The option ``startingTimestamp`` of the Spark source is the keyword ``starting_t
 is the option's own text, or a value of Python that stands for one::
 
     bool                 True                             true
-    int                  4                                4
+    int                  4, numpy.int64(4)                4
     datetime             datetime(2026, 11, 21, tzinfo=UTC)   ISO-8601; a zone is required
     timedelta            timedelta(minutes=-10)           a duration; negative: before now
     path                 Path("/data/log2")               its text
@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from numbers import Integral
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from mqstore.request.read_options import STREAM_OPTIONS
 from mqstore.write.stage.settings import WRITE_OPTIONS
 
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_DAY_BEGINS: Final = "datetime(2026, 11, 21, tzinfo=UTC) for example"
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _JOINED: Final = {"columns": ",", "groups": ",", "tags": " || ", "subExpression": " || "}
 """Options that are lists in a grammar of their own, and what stands between their names."""
@@ -86,7 +87,8 @@ def text_of(option: str, value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        return json.dumps(value, default=lambda inner: _scalar(option, inner))
+        named = _named(option, value)
+        return json.dumps(named, default=lambda inner: _scalar(option, inner))
     if isinstance(value, Sequence | Set) and not isinstance(value, bytes | bytearray | memoryview):
         names = [_scalar(option, one) for one in value]
         names = sorted(names) if isinstance(value, Set) else names
@@ -96,8 +98,15 @@ def text_of(option: str, value: object) -> str:
     return _scalar(option, value)
 
 
+def _named(option: str, value: object) -> object:
+    """Return a mapping whose keys are texts, at every depth, as JSON has them."""
+    if isinstance(value, Mapping):
+        return {_scalar(option, key): _named(option, inner) for key, inner in value.items()}
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
 def _scalar(option: str, value: object) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or type(value).__name__ in {"bool", "bool_"}:  # Of numpy too.
         return "true" if value else "false"
     if isinstance(value, Integral):
         return str(int(value))
@@ -110,6 +119,8 @@ def _scalar(option: str, value: object) -> str:
     if isinstance(value, str):
         return value
     expected = "must be text, a number, a bool, a datetime, a timedelta, a list or a dict"
+    if isinstance(value, date):
+        expected = f"a date has no hour and no zone; a day begins at {_DAY_BEGINS}"
     raise InvalidOptionError(option, f"a {type(value).__name__}", expected)
 
 

@@ -4,11 +4,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from os import PathLike, fsdecode
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import pyarrow as pa
 
 from mqlog.keywords import in_keywords, keyword, texts
+from mqlog.options import FollowOptions, PlaceOptions, ScanOptions, shows
+from mqlog.pictures import as_html
 from mqlog.scan import Scan
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import store_paths
@@ -21,7 +23,10 @@ from mqstore.request.stream import refused_in_stream, stream_options
 from mqstore.tables.catalog import CATALOG
 from mqstore.write.stage.settings import WRITE_OPTIONS
 
-_OF_A_PLACE: Final = {*OF_STORES, *(one.name for one in (*LIVE.values(), *OBJECTS.values()))}
+OF_A_PLACE: Final = {*OF_STORES, *(one.name for one in (*LIVE.values(), *OBJECTS.values()))}
+_PATHS: Final = (
+    "a path is the directory of a store, a glob, s3://BUCKET/STORE or rocketmq://HOST:9876"
+)
 _NOT_FOR_SCAN: Final = (
     refusals((one.name for one in STREAM_OPTIONS.values()), "is for follow")
     | refusals((one.name for one in WRITE_OPTIONS.values()), "is for write")
@@ -34,7 +39,10 @@ _NOT_FOR_FOLLOW: Final = _NOT_FOR_SCAN | refused_in_stream(
 )
 
 
-def open(path: str | PathLike[str] | Sequence[str | PathLike[str]], **options: Any) -> "Place":
+@shows(PlaceOptions)
+def open(
+    path: str | PathLike[str] | Sequence[str | PathLike[str]], **options: Unpack[PlaceOptions]
+) -> "Place":
     """Return the place of one or more paths, read as one: directories of stores, or clusters.
 
     A path is a directory, a glob, ``s3://BUCKET/STORE`` or another object store, or
@@ -42,10 +50,21 @@ def open(path: str | PathLike[str] | Sequence[str | PathLike[str]], **options: A
     ``credentials_file``, ``fs={"region": "eu-west-1"}``. Nothing is opened or connected yet.
     Raises InvalidOptionError.
     """
-    many = [path] if isinstance(path, str | PathLike) else path
-    paths = tuple(map(fsdecode, many))
     with in_keywords():
+        paths = _paths(path)
         return Place(paths, _texts_of_place(paths, options))
+
+
+def _paths(path: Any) -> tuple[str, ...]:
+    """Return the paths of an argument; raises InvalidOptionError for one that is none."""
+    if isinstance(path, str | PathLike):
+        return (fsdecode(path),)
+    if not isinstance(path, Sequence) or not all(isinstance(one, str | PathLike) for one in path):
+        expected = f"{_PATHS}, or a list of them"
+        raise InvalidOptionError("path", f"{path!r}", expected)
+    if not path:
+        raise InvalidOptionError("path", "[]", f"names no place: {_PATHS}")
+    return tuple(map(fsdecode, path))
 
 
 def _texts_of_place(paths: Sequence[str], options: Mapping[str, Any]) -> dict[str, str]:
@@ -56,7 +75,7 @@ def _texts_of_place(paths: Sequence[str], options: Mapping[str, Any]) -> dict[st
             raise InvalidOptionError("path", path, expected)
     found = texts(options)
     other = {one.name.lower(): one.name for one in READ_OPTIONS.values()}
-    for name in found.keys() & {n for n, known in other.items() if known not in _OF_A_PLACE}:
+    for name in found.keys() & {n for n, known in other.items() if known not in OF_A_PLACE}:
         expected = "says what is read of a place: give it to scan, table or follow"
         raise InvalidOptionError(other[name], found[name], expected)
     return found
@@ -82,7 +101,10 @@ class Place:
         """The options as texts, by the name of the Spark source in lower case; secrets too."""
         return dict(self._texts)
 
-    def scan(self, topic: str | Sequence[str] | None = None, /, **options: Any) -> Scan:
+    @shows(ScanOptions)
+    def scan(
+        self, topic: str | Sequence[str] | None = None, /, **options: Unpack[ScanOptions]
+    ) -> Scan:
         """Return a read of messages: of one topic, of several, or of all but RocketMQ's own.
 
         ``options`` are those of the Spark source in snake_case: ``tags="paid || cancelled"``,
@@ -93,7 +115,8 @@ class Place:
         with in_keywords():
             return Scan.of_options(self._options(topic, MESSAGES, options))
 
-    def table(self, name: str, /, **options: Any) -> Scan:
+    @shows(ScanOptions)
+    def table(self, name: str, /, **options: Unpack[ScanOptions]) -> Scan:
         """Return a read of a table, such as ``backlog``, ``queues``, ``retries``: see ``tables``.
 
         ``options`` are those that the table takes, in snake_case: ``groups``, ``subscribe``.
@@ -124,6 +147,7 @@ class Place:
         own = {name: table for name, table in CATALOG.items() if not table.needs}
         return [name for name, table in own.items() if not (live and table.of_files)]
 
+    @shows(FollowOptions)
     def follow(
         self,
         topic: str | Sequence[str] | None = None,
@@ -131,7 +155,7 @@ class Place:
         *,
         position: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        **options: Any,
+        **options: Unpack[FollowOptions],
     ) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
         """Yield messages as they are stored, in batches, each with the position behind it.
 
@@ -178,3 +202,8 @@ class Place:
         words = [f"{keyword(name)}={shown(text)}" for name, text in given.items()]
         own = [word for word in words if not word.startswith("table=")]
         return f"<mqlog.Place {', '.join([*map(shown, self._paths), *own])}>"
+
+    def _repr_html_(self) -> str:
+        own = self._options(None, MESSAGES, {}).given
+        given = {keyword(name): text for name, text in own.items() if name != "table"}
+        return as_html("Place", {"paths": ", ".join(self._paths), **given})

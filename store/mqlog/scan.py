@@ -9,6 +9,7 @@ from pyarrow import dataset
 
 from mqlog.filters import left_of
 from mqlog.keywords import in_keywords, keyword
+from mqlog.pictures import as_html
 from mqlog.polars_filters import condition_of
 from mqlog.readable import Readable, needed, reader_of
 from mqlog.scanner import BatchScanner
@@ -21,11 +22,24 @@ from mqstore.request.read_options import MESSAGES, ReadOptions
 if TYPE_CHECKING:
     import polars as pl
 
+    class _Dataset:
+        """What a scan has of an Arrow dataset, for checkers of types: pyarrow declares none."""
+
+        def head(self, num_rows: int, **options: Any) -> pa.Table: ...
+        def to_batches(self, **options: Any) -> Iterator[pa.RecordBatch]: ...
+
+else:
+    _Dataset = dataset.Dataset
+
 _CHEAP: Final = "queueOffset"
 _SHOWN_COLUMNS: Final = 8
+_ONLY_RAISING: Final = {
+    *("filter", "join", "join_asof", "sort_by", "take", "get_fragments", "replace_schema"),
+    *("_get_fragments", "partition_expression"),
+}
 
 
-class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
+class Scan(Readable, _Dataset):
     """A read of messages or of a table: an immutable value that reads nothing until it is used.
 
     The ends of its queues are pinned at its first use: ``count``, two reads and the scans that
@@ -184,6 +198,18 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
             if left == 0:
                 return
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield each row as a dict, as its batch is read. Raises as ``to_reader``."""
+        for batch in self.to_reader():
+            yield from batch.to_pylist()
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__()} - _ONLY_RAISING)
+
+    def _repr_html_(self) -> str:
+        columns = {field.name: field.type for field in self.schema}
+        return as_html("Scan", {"read": repr(self)[1:-1], **columns})
+
     def __repr__(self) -> str:
         options = self._options
         where = [*options.places.paths, *map(_address, options.places.clusters)]
@@ -215,9 +241,10 @@ class Scan(Readable, dataset.Dataset):  # type: ignore[misc]
             "a Scan has no files, and does not change: use select, to_table or a query engine"
         )
 
-    filter = join = join_asof = sort_by = take = _not_of_files
-    get_fragments = replace_schema = _get_fragments = _not_of_files
-    partition_expression = property(_not_of_files)
+    if not TYPE_CHECKING:
+        filter = join = join_asof = sort_by = take = _not_of_files
+        get_fragments = replace_schema = _get_fragments = _not_of_files
+        partition_expression = property(_not_of_files)
 
 
 class _Pin:

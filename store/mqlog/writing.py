@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from os import PathLike, fsdecode
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import pyarrow as pa
 
 from mqlog.frames import reader_of_rows
 from mqlog.keywords import in_keywords, texts
+from mqlog.options import WriteOptions, shows
 from mqstore.deliver.complete import complete
 from mqstore.deliver.job import SendReport
 from mqstore.deliver.prepare import prepare as prepare_to_send
@@ -37,7 +38,8 @@ class WriteResult:
     is_repeated: bool
 
 
-def write(data: Any, path: str | PathLike[str], /, **options: Any) -> WriteResult:
+@shows(WriteOptions)
+def write(data: Any, path: str | PathLike[str], /, **options: Unpack[WriteOptions]) -> WriteResult:
     """Append rows to the store at ``path``, all of them or none, or send them to a cluster.
 
     ``data`` is a table, a reader or a batch of pyarrow, a DataFrame of pandas or Polars, a relation

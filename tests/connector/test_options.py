@@ -95,7 +95,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
             "5",
             "unknown option; did you mean queueNums? queueNums is an option of writes",
         ),
-        ("zzz", "A", "unknown option; the options are path, brokerName, table"),
+        ("zzz", "A", "unknown option; the nearest of "),
         ("nameServer", "localhost:9876", "a cluster is named by the path"),
         ("kafka.bootstrap.servers", "b:9092", "a cluster is named by the path"),
         ("service.url", "pulsar://b", "a cluster is named by the path"),

@@ -346,6 +346,19 @@ def test_what_is_no_message_is_refused_by_name_and_leaves_nothing(
     assert not (tmp_path / "s").exists()
 
 
+def test_a_property_that_rocketmq_keeps_names_the_way_for_messages_that_were_read(
+    tmp_path: Path,
+) -> None:
+    rows = {"body": ["x"], "properties": [{"MSG_REGION": "r"}]}
+
+    with pytest.raises(mqlog.MqlogError, match=r"'MSG_REGION' .*keep a column .*\(msgId\) beside"):
+        mqlog.write(rows, tmp_path / "s", topic="T", create_store=True)
+    mqlog.write(rows | {"msgId": ["0"]}, tmp_path / "s", topic="T", create_store=True)
+
+    (row,) = mqlog.open(tmp_path / "s").scan("T", columns="properties")
+    assert dict(row["properties"]) == {"MSG_REGION": "r"}
+
+
 def test_rows_of_an_iterator_are_asked_for_as_they_are_written() -> None:
     asked: list[int] = []
 

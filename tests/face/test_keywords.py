@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,9 @@ def test_every_option_has_a_keyword_of_its_own() -> None:
         ("groups", ("CG_A", "CG_B"), "CG_A,CG_B"),
         ("store_path_commit_log", Path("/data/log2"), "/data/log2"),
         ("starting_offsets", {"A": {0: 23}}, '{"A": {"0": 23}}'),
+        ("starting_offsets", {"A": {np.int64(0): np.int64(23)}}, '{"A": {"0": 23}}'),
+        ("batch_rows", np.int64(1_000), "1000"),
+        ("fail_on_data_loss", np.bool_(False), "false"),
         ("assign", {"A": (0, 1)}, '{"A": [0, 1]}'),
     ],
 )
@@ -85,7 +89,12 @@ def test_none_is_an_option_that_is_not_set() -> None:
         ({"startingTimestamp": "-1h"}, "the keyword is starting_timestamp"),
         ({"starting_timestamp": datetime(2026, 1, 1)}, "has no time zone"),
         ({"starting_timestamp": 3.5}, "starting_timestamp='a float': must be text"),
-        ({"keys": date(2026, 1, 1)}, "must be text"),
+        (
+            {"starting_timestamp": date(2026, 1, 1)},
+            "a date has no hour and no zone; a day begins at",
+        ),
+        ({"starting_timestamp": np.datetime64("2026-01-01")}, "a datetime64': must be text"),
+        ({"zzz_qqq": 1}, r"unknown option; the nearest of [0-9]+ are [^,]+(, [^,]+){5}$"),
         ({"starting_timestamp": "-1h", "starting_offsets": "earliest"}, "excl.*starting_timestamp"),
         ({"starting_offsets": "latest"}, r"\(follow can\)"),
         ({"max_bytes_per_trigger": "1m"}, "is for follow"),
@@ -121,6 +130,12 @@ def test_a_secret_shows_in_no_repr_and_no_error() -> None:
 def test_a_place_takes_the_options_of_places_only(options: dict[str, Any], words: str) -> None:
     with pytest.raises(mqlog.MqlogError, match=words):
         mqlog.open(STORE, **options)
+
+
+@pytest.mark.parametrize("path", [3, None, [], [3], {"/data": 1}, b"/data", iter(["/data"])])
+def test_a_path_that_is_none_is_refused_by_name(path: Any) -> None:
+    with pytest.raises(errors.InvalidOptionError, match="a path is the directory of a store"):
+        mqlog.open(path)
 
 
 def test_a_path_with_a_table_says_how_the_table_is_read() -> None:

@@ -18,7 +18,7 @@ from mqlog import errors
 from mqstore.codec.schema import COLUMNS
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
-from mqstore.request import plan
+from mqstore.request import chosen_queues, plan
 from support import goldens
 from support.oracle import Message
 from support.stores import MakeStore
@@ -223,6 +223,20 @@ def test_a_place_names_its_topics_and_tables(golden_550: Path) -> None:
     assert "SCHEDULE_TOPIC_XXXX" in place.topics(system=True)
     assert "files" in place.tables()
     assert "files" not in mqlog.open("rocketmq://127.0.0.1:9876").tables()
+
+
+def test_a_read_of_very_many_partitions_says_which_option_makes_fewer(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(chosen_queues, "_MANY_PARTITIONS", 6)
+    place = mqlog.open(store([Message(body=b"x") for _ in range(12)]).root)
+
+    assert len(place.scan(max_records_per_partition=3).splits()) == 4
+    assert caplog.messages == []
+    assert len(place.scan(max_records_per_partition=2).splits()) == 6
+    (warning,) = caplog.messages
+    assert "6 partitions" in warning
+    assert "set: maxRecordsPerPartition=2" in warning
 
 
 ranges = st.fixed_dictionaries(

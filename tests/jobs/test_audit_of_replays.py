@@ -101,6 +101,9 @@ def test_a_whole_replay_is_the_same_by_its_map_and_by_nothing_else(
     done = run("audit", first, second, "--offset-map", place)
     assert (done.code, done.err) == (0, "")
     assert f"the same {COUNT} messages" in done.out
+    by_id = run("audit", first, second, "--by", "id")
+    assert by_id.code == 1
+    assert "No message id is in both places. A replay" in by_id.out
     assert run("audit", first, second, "--by", "id", "--json").code == 1
 
 

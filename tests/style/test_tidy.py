@@ -62,6 +62,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore.live.remoting",
         "mqstore.deliver",
     },
+    # Of these, it hands their errors on.
+    "mqlog.errors": {
+        "mqstore",
+        "mqstore.deliver.once",
+        "mqstore.files.txn",
+        "mqstore.live.remoting",
+        "mqstore.live.send",
+        "mqstore.write",
+    },
     "mqlog.__main__": {"mqlog_jobs"},
     "pyspark_mqlog": {
         "mqlog",

@@ -13,7 +13,7 @@ from mqlog_jobs.output.render import FieldView, Row
 from mqlog_jobs.places import option_texts, own_advice
 from mqstore.audit.differences import differences
 from mqstore.audit.digests import AuditDigests
-from mqstore.audit.found import Difference, MessagePlace
+from mqstore.audit.found import NOT_IN_FIRST, NOT_IN_SECOND, Difference, MessagePlace
 from mqstore.audit.parquet import TableSide, topics_wanted
 from mqstore.audit.sides import Side, matched
 from mqstore.audit.table_addresses import TableAddress
@@ -27,6 +27,11 @@ _VIEW: Final = (
     FieldView("second", "SECOND PLACE", stretch=True),
     FieldView("storeTimestamp", "STORED (UTC)", "time", rank=2),
     FieldView("fields", "FIELDS", stretch=True),
+)
+
+_NO_COMMON_ID: Final = (
+    "No message id is in both places. A replay that sends exactly once gives each message a new "
+    "id: compare by its --offset-map. A message without UNIQ_KEY has its position as its id."
 )
 
 
@@ -81,7 +86,18 @@ def audit(wanted: Audited, form: Form) -> bool:
     render.table(console, _VIEW, shown_rows)
     told = f"{names}: {several(len(shown_rows), 'difference')}; {counts[0]} and {counts[1]}"
     console.print(told, markup=False, soft_wrap=True)
+    if rule.by == "id" and _has_no_common_id(shown_rows, digests):
+        console.print(_NO_COMMON_ID, markup=False, soft_wrap=True)
     return True
+
+
+def _has_no_common_id(
+    shown_rows: Sequence[Row], digests: tuple[AuditDigests, AuditDigests]
+) -> bool:
+    """Tell whether each place has messages, and none of their ids is in the other one."""
+    is_alone = all(row["difference"] in (NOT_IN_FIRST, NOT_IN_SECOND) for row in shown_rows)
+    counts = [digest.count for digest in digests]
+    return is_alone and all(counts) and len(shown_rows) == sum(counts)
 
 
 def _sides(wanted: Audited) -> tuple[Side, Side]:

@@ -6,6 +6,7 @@ unknown (refused with the nearest option's name). Case is not significant.
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from mqstore.errors import InvalidOptionError
@@ -32,6 +33,7 @@ _MEANT: Final = {
     "maxmessagespertrigger": "maxOffsetsPerTrigger",
 }
 _BROKER_PREFIXES: Final = ("kafka.", "pulsar.", "rocketmq.")
+_SHOWN_NAMES: Final = 6
 _FILE_SYSTEM: Final = "fs."  # Any option of a file system may be a key.
 _SECRET: Final = re.compile("secret|password|token|access.?key", re.IGNORECASE)
 
@@ -107,7 +109,9 @@ def _not_accepted(
     meant = _MEANT.get(key)
     close = meant if meant in known else grammar.nearest(key, known)
     if close is None:
-        advice = f"the options are {', '.join(names)}"
+        by_key = {name.lower(): name for name in names}
+        near = get_close_matches(key, by_key, _SHOWN_NAMES, cutoff=0.0)
+        advice = f"the nearest of {len(names)} are {', '.join(by_key[name] for name in near)}"
     else:
         why = f" {close} {others[close]}" if close in others else ""
         advice = f"did you mean {close}?{why}"

@@ -263,7 +263,10 @@ def _property_rules(rows: Rows) -> list[Rule]:
 
     empty = (binary_lengths(entry_names) == 0) | (binary_lengths(values) == 0)
     split = has_separator(entry_names) | has_separator(values)
-    reserved = "is a name RocketMQ keeps for itself; use the column or option made for it"
+    reserved = (
+        "is a name RocketMQ keeps for itself: use the column or option made for it; to write "
+        "messages that were read, keep a column that only a read has (msgId) beside properties"
+    )
     return [
         of_rows(rows.reserved, reserved),
         of_rows(split & rows.wanted, _FORBIDDEN),

@@ -1,0 +1,286 @@
+"""The options of each call as keywords, for editors and checkers of types.
+
+Made of the declared options: CONTRIBUTING.md tells how. A test compares the two.
+"""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import datetime, timedelta
+from inspect import Parameter, signature
+from os import PathLike
+from typing import Any, SupportsIndex, TypeAlias, TypedDict, TypeVar
+
+Flag: TypeAlias = bool | str | None
+Number: TypeAlias = SupportsIndex | str | None
+Value: TypeAlias = (
+    str
+    | SupportsIndex
+    | datetime
+    | timedelta
+    | PathLike[str]
+    | Sequence[Any]
+    | Set[Any]
+    | Mapping[Any, Any]
+    | None
+)
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+class PlaceOptions(TypedDict, total=False):
+    """How a place is opened and connected to."""
+
+    access_key: Value
+    allow_unclean: Flag
+    broker_addresses: Value
+    broker_name: Value
+    cache_dir: Value
+    connect_timeout: Value
+    consumer_group: Value
+    credentials_file: Value
+    endpoint: Value
+    fs: Value
+    max_frame_bytes: Value
+    max_objects: Number
+    name_servers: Value
+    pull_batch_size: Number
+    pulls_in_flight: Number
+    queues: Value
+    read_from: Value
+    read_mode: Value
+    request_timeout: Value
+    requests_in_flight: Number
+    retry_timeout: Value
+    secret_key: Value
+    security_token: Value
+    store_path_commit_log: Value
+    tls: Flag
+    tls_ca_file: Value
+    tls_cert_file: Value
+    tls_key_file: Value
+    tls_verify_hostname: Flag
+
+
+class ScanOptions(TypedDict, total=False):
+    """What a read takes of a place."""
+
+    access_key: Value
+    against: Value
+    allow_unclean: Flag
+    assign: Value
+    batch_bytes: Value
+    batch_rows: Number
+    broker_addresses: Value
+    broker_conf: Value
+    broker_name: Value
+    by_queue: Flag
+    by_tag: Flag
+    cache_dir: Value
+    columns: Value
+    connect_timeout: Value
+    consumer_group: Value
+    credentials_file: Value
+    decompress: Flag
+    ending_offsets: Value
+    ending_offsets_by_timestamp: Value
+    ending_timestamp: Value
+    endpoint: Value
+    fail_on_data_loss: Flag
+    file_reserved_time: Value
+    fs: Value
+    groups: Value
+    identity: Value
+    ignored_properties: Value
+    include_system_topics: Flag
+    interval: Value
+    keys: Value
+    lag_mode: Value
+    look_again: Value
+    max_bytes_per_partition: Value
+    max_decompressed_bytes: Value
+    max_frame_bytes: Value
+    max_objects: Number
+    max_records_per_partition: Number
+    min_partitions: Number
+    msg_ids: Value
+    name_servers: Value
+    offset_map: Value
+    on_corrupt: Value
+    only_mapped: Flag
+    pull_batch_size: Number
+    pulls_in_flight: Number
+    queues: Value
+    read_from: Value
+    read_mode: Value
+    request_timeout: Value
+    requests_in_flight: Number
+    retry_timeout: Value
+    samples: Value
+    secret_key: Value
+    security_token: Value
+    sql: Value
+    starting_group: Value
+    starting_offsets: Value
+    starting_offsets_by_timestamp: Value
+    starting_offsets_by_timestamp_strategy: Value
+    starting_timestamp: Value
+    store_path_commit_log: Value
+    sub_expression: Value
+    subscribe: Value
+    subscribe_pattern: Value
+    subscriptions: Value
+    tags: Value
+    tls: Flag
+    tls_ca_file: Value
+    tls_cert_file: Value
+    tls_key_file: Value
+    tls_verify_hostname: Flag
+    trace_topic: Value
+    unconsumed: Value
+    verify_crc: Flag
+
+
+class FollowOptions(TypedDict, total=False):
+    """What a place is followed by."""
+
+    access_key: Value
+    allow_unclean: Flag
+    assign: Value
+    batch_bytes: Value
+    batch_rows: Number
+    broker_addresses: Value
+    broker_name: Value
+    columns: Value
+    commit_group: Value
+    connect_timeout: Value
+    consumer_group: Value
+    credentials_file: Value
+    decompress: Flag
+    endpoint: Value
+    fail_on_data_loss: Flag
+    fs: Value
+    include_system_topics: Flag
+    keys: Value
+    max_bytes_per_partition: Value
+    max_bytes_per_trigger: Value
+    max_decompressed_bytes: Value
+    max_frame_bytes: Value
+    max_objects: Number
+    max_offsets_per_trigger: Number
+    max_records_per_partition: Number
+    max_trigger_delay: Value
+    min_offsets_per_trigger: Number
+    min_partitions: Number
+    msg_ids: Value
+    name_servers: Value
+    on_corrupt: Value
+    pull_batch_size: Number
+    pulls_in_flight: Number
+    read_from: Value
+    read_mode: Value
+    request_timeout: Value
+    requests_in_flight: Number
+    retry_timeout: Value
+    secret_key: Value
+    security_token: Value
+    sql: Value
+    starting_group: Value
+    starting_offsets: Value
+    starting_offsets_by_timestamp: Value
+    starting_offsets_by_timestamp_strategy: Value
+    starting_timestamp: Value
+    store_path_commit_log: Value
+    sub_expression: Value
+    subscribe: Value
+    subscribe_pattern: Value
+    table: Value
+    tags: Value
+    tls: Flag
+    tls_ca_file: Value
+    tls_cert_file: Value
+    tls_key_file: Value
+    tls_verify_hostname: Flag
+    trace_topic: Value
+    verify_crc: Flag
+
+
+class WriteOptions(TypedDict, total=False):
+    """How rows are written."""
+
+    access_key: Value
+    allow_lost_history: Flag
+    allow_no_lease: Flag
+    allow_system_topics: Flag
+    batch_builder: Value
+    batch_max_bytes: Value
+    batch_max_messages: Number
+    born_host: Value
+    broker_addresses: Value
+    broker_cluster_name: Value
+    build_index: Flag
+    compress_over: Value
+    compression: Value
+    connect_timeout: Value
+    consumer_group: Value
+    control_topic: Value
+    create_store: Flag
+    create_topic: Flag
+    credentials_file: Value
+    delivery: Value
+    endpoint: Value
+    fence_wait: Value
+    fsync: Value
+    inline_bytes: Value
+    interlock: Flag
+    latency_fault_tolerance: Flag
+    lock_timeout: Value
+    machine_room: Value
+    machine_rooms: Value
+    mapped_file_size_commit_log: Value
+    mapped_file_size_consume_queue: Value
+    max_frame_bytes: Value
+    max_hash_slot_num: Number
+    max_index_num: Number
+    max_message_size: Value
+    name_servers: Value
+    on_invalid: Value
+    partitioner: Value
+    producer_group: Value
+    pull_batch_size: Number
+    pulls_in_flight: Number
+    queue_nums: Number
+    read_from: Value
+    recover_unclean: Flag
+    request_timeout: Value
+    require_replica: Flag
+    retry_timeout: Value
+    secret_key: Value
+    security_token: Value
+    send_timeout: Value
+    staging_dir: Value
+    staging_path: Value
+    store_host: Value
+    timestamps: Value
+    tls: Flag
+    tls_ca_file: Value
+    tls_cert_file: Value
+    tls_key_file: Value
+    tls_verify_hostname: Flag
+    topic: Value
+    txn_app_id: Value
+    txn_version: Number
+    uniq_key: Value
+    visibility_timeout: Value
+    write_mode: Value
+
+
+def shows(options: type) -> Callable[[_Call], _Call]:
+    """Let help and completion show a call's options, as keywords in place of ``**options``."""
+
+    def changed(call: _Call) -> _Call:
+        found = signature(call)
+        own = [one for one in found.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        names = sorted(options.__annotations__.keys() - found.parameters.keys())
+        more = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in names]
+        call.__signature__ = found.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return call
+
+    return changed

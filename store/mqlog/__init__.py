@@ -15,15 +15,27 @@ from mqstore import __version__
 if TYPE_CHECKING:
     from mqlog.place import Place, open
     from mqlog.scan import Scan
+    from mqlog.scan_rows import ScanRows
     from mqlog.split import Split
     from mqlog.writing import WriteResult, write
     from mqstore.errors import StoreError as MqlogError
 
-__all__ = ["MqlogError", "Place", "Scan", "Split", "WriteResult", "__version__", "open", "write"]
+__all__ = [
+    "MqlogError",
+    "Place",
+    "Scan",
+    "ScanRows",
+    "Split",
+    "WriteResult",
+    "__version__",
+    "open",
+    "write",
+]
 
 _HOMES = {
     "MqlogError": "mqlog.errors",
     "Place": "mqlog.place",
+    "ScanRows": "mqlog.scan_rows",
     "Scan": "mqlog.scan",
     "Split": "mqlog.split",
     "WriteResult": "mqlog.writing",

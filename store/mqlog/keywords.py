@@ -102,7 +102,9 @@ def _named(option: str, value: object) -> object:
     """Return a mapping whose keys are texts, at every depth, as JSON has them."""
     if isinstance(value, Mapping):
         return {_scalar(option, key): _named(option, inner) for key, inner in value.items()}
-    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, Integral) else value
 
 
 def _scalar(option: str, value: object) -> str:

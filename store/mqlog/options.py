@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
 Flag: TypeAlias = bool | str | None
-Number: TypeAlias = SupportsIndex | str | None
+Whole: TypeAlias = SupportsIndex | str | None
 Value: TypeAlias = (
     str
     | SupportsIndex
@@ -25,7 +25,7 @@ Value: TypeAlias = (
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
-class PlaceOptions(TypedDict, total=False):
+class PlaceKeywords(TypedDict, total=False):
     """How a place is opened and connected to."""
 
     access_key: Value
@@ -39,15 +39,15 @@ class PlaceOptions(TypedDict, total=False):
     endpoint: Value
     fs: Value
     max_frame_bytes: Value
-    max_objects: Number
+    max_objects: Whole
     name_servers: Value
-    pull_batch_size: Number
-    pulls_in_flight: Number
+    pull_batch_size: Whole
+    pulls_in_flight: Whole
     queues: Value
     read_from: Value
     read_mode: Value
     request_timeout: Value
-    requests_in_flight: Number
+    requests_in_flight: Whole
     retry_timeout: Value
     secret_key: Value
     security_token: Value
@@ -59,7 +59,7 @@ class PlaceOptions(TypedDict, total=False):
     tls_verify_hostname: Flag
 
 
-class ScanOptions(TypedDict, total=False):
+class ScanKeywords(TypedDict, total=False):
     """What a read takes of a place."""
 
     access_key: Value
@@ -67,7 +67,7 @@ class ScanOptions(TypedDict, total=False):
     allow_unclean: Flag
     assign: Value
     batch_bytes: Value
-    batch_rows: Number
+    batch_rows: Whole
     broker_addresses: Value
     broker_conf: Value
     broker_name: Value
@@ -97,21 +97,21 @@ class ScanOptions(TypedDict, total=False):
     max_bytes_per_partition: Value
     max_decompressed_bytes: Value
     max_frame_bytes: Value
-    max_objects: Number
-    max_records_per_partition: Number
-    min_partitions: Number
+    max_objects: Whole
+    max_records_per_partition: Whole
+    min_partitions: Whole
     msg_ids: Value
     name_servers: Value
     offset_map: Value
     on_corrupt: Value
     only_mapped: Flag
-    pull_batch_size: Number
-    pulls_in_flight: Number
+    pull_batch_size: Whole
+    pulls_in_flight: Whole
     queues: Value
     read_from: Value
     read_mode: Value
     request_timeout: Value
-    requests_in_flight: Number
+    requests_in_flight: Whole
     retry_timeout: Value
     samples: Value
     secret_key: Value
@@ -138,14 +138,14 @@ class ScanOptions(TypedDict, total=False):
     verify_crc: Flag
 
 
-class FollowOptions(TypedDict, total=False):
+class FollowKeywords(TypedDict, total=False):
     """What a place is followed by."""
 
     access_key: Value
     allow_unclean: Flag
     assign: Value
     batch_bytes: Value
-    batch_rows: Number
+    batch_rows: Whole
     broker_addresses: Value
     broker_name: Value
     columns: Value
@@ -163,21 +163,21 @@ class FollowOptions(TypedDict, total=False):
     max_bytes_per_trigger: Value
     max_decompressed_bytes: Value
     max_frame_bytes: Value
-    max_objects: Number
-    max_offsets_per_trigger: Number
-    max_records_per_partition: Number
+    max_objects: Whole
+    max_offsets_per_trigger: Whole
+    max_records_per_partition: Whole
     max_trigger_delay: Value
-    min_offsets_per_trigger: Number
-    min_partitions: Number
+    min_offsets_per_trigger: Whole
+    min_partitions: Whole
     msg_ids: Value
     name_servers: Value
     on_corrupt: Value
-    pull_batch_size: Number
-    pulls_in_flight: Number
+    pull_batch_size: Whole
+    pulls_in_flight: Whole
     read_from: Value
     read_mode: Value
     request_timeout: Value
-    requests_in_flight: Number
+    requests_in_flight: Whole
     retry_timeout: Value
     secret_key: Value
     security_token: Value
@@ -202,7 +202,7 @@ class FollowOptions(TypedDict, total=False):
     verify_crc: Flag
 
 
-class WriteOptions(TypedDict, total=False):
+class WriteKeywords(TypedDict, total=False):
     """How rows are written."""
 
     access_key: Value
@@ -211,7 +211,7 @@ class WriteOptions(TypedDict, total=False):
     allow_system_topics: Flag
     batch_builder: Value
     batch_max_bytes: Value
-    batch_max_messages: Number
+    batch_max_messages: Whole
     born_host: Value
     broker_addresses: Value
     broker_cluster_name: Value
@@ -237,16 +237,16 @@ class WriteOptions(TypedDict, total=False):
     mapped_file_size_commit_log: Value
     mapped_file_size_consume_queue: Value
     max_frame_bytes: Value
-    max_hash_slot_num: Number
-    max_index_num: Number
+    max_hash_slot_num: Whole
+    max_index_num: Whole
     max_message_size: Value
     name_servers: Value
     on_invalid: Value
     partitioner: Value
     producer_group: Value
-    pull_batch_size: Number
-    pulls_in_flight: Number
-    queue_nums: Number
+    pull_batch_size: Whole
+    pulls_in_flight: Whole
+    queue_nums: Whole
     read_from: Value
     recover_unclean: Flag
     request_timeout: Value
@@ -266,7 +266,7 @@ class WriteOptions(TypedDict, total=False):
     tls_verify_hostname: Flag
     topic: Value
     txn_app_id: Value
-    txn_version: Number
+    txn_version: Whole
     uniq_key: Value
     visibility_timeout: Value
     write_mode: Value

@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 import pyarrow as pa
 
 from mqlog.keywords import in_keywords, keyword, texts
-from mqlog.options import FollowOptions, PlaceOptions, ScanOptions, shows
+from mqlog.options import FollowKeywords, PlaceKeywords, ScanKeywords, shows
 from mqlog.pictures import as_html
 from mqlog.scan import Scan
 from mqstore.errors import InvalidOptionError, shown
@@ -39,9 +39,9 @@ _NOT_FOR_FOLLOW: Final = _NOT_FOR_SCAN | refused_in_stream(
 )
 
 
-@shows(PlaceOptions)
+@shows(PlaceKeywords)
 def open(
-    path: str | PathLike[str] | Sequence[str | PathLike[str]], **options: Unpack[PlaceOptions]
+    path: str | PathLike[str] | Sequence[str | PathLike[str]], **options: Unpack[PlaceKeywords]
 ) -> "Place":
     """Return the place of one or more paths, read as one: directories of stores, or clusters.
 
@@ -101,9 +101,9 @@ class Place:
         """The options as texts, by the name of the Spark source in lower case; secrets too."""
         return dict(self._texts)
 
-    @shows(ScanOptions)
+    @shows(ScanKeywords)
     def scan(
-        self, topic: str | Sequence[str] | None = None, /, **options: Unpack[ScanOptions]
+        self, topic: str | Sequence[str] | None = None, /, **options: Unpack[ScanKeywords]
     ) -> Scan:
         """Return a read of messages: of one topic, of several, or of all but RocketMQ's own.
 
@@ -115,8 +115,8 @@ class Place:
         with in_keywords():
             return Scan.of_options(self._options(topic, MESSAGES, options))
 
-    @shows(ScanOptions)
-    def table(self, name: str, /, **options: Unpack[ScanOptions]) -> Scan:
+    @shows(ScanKeywords)
+    def table(self, name: str, /, **options: Unpack[ScanKeywords]) -> Scan:
         """Return a read of a table, such as ``backlog``, ``queues``, ``retries``: see ``tables``.
 
         ``options`` are those that the table takes, in snake_case: ``groups``, ``subscribe``.
@@ -147,7 +147,7 @@ class Place:
         own = {name: table for name, table in CATALOG.items() if not table.needs}
         return [name for name, table in own.items() if not (live and table.of_files)]
 
-    @shows(FollowOptions)
+    @shows(FollowKeywords)
     def follow(
         self,
         topic: str | Sequence[str] | None = None,
@@ -155,7 +155,7 @@ class Place:
         *,
         position: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        **options: Unpack[FollowOptions],
+        **options: Unpack[FollowKeywords],
     ) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
         """Yield messages as they are stored, in batches, each with the position behind it.
 

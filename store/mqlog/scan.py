@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, SupportsIndex
 
 import pyarrow as pa
 from pyarrow import dataset
@@ -12,6 +12,7 @@ from mqlog.keywords import in_keywords, keyword
 from mqlog.pictures import as_html
 from mqlog.polars_filters import condition_of
 from mqlog.readable import Readable, needed, reader_of
+from mqlog.scan_rows import ScanRows
 from mqlog.scanner import BatchScanner
 from mqlog.split import Split
 from mqstore.errors import shown
@@ -34,7 +35,7 @@ else:
 _CHEAP: Final = "queueOffset"
 _SHOWN_COLUMNS: Final = 8
 _ONLY_RAISING: Final = {
-    *("filter", "join", "join_asof", "sort_by", "take", "get_fragments", "replace_schema"),
+    *("join", "join_asof", "sort_by", "take", "get_fragments", "replace_schema"),
     *("_get_fragments", "partition_expression"),
 }
 
@@ -51,6 +52,10 @@ class Scan(Readable, _Dataset):
     body. Memory is
     bounded by a few batches of ``batch_bytes`` (8 MiB by default).
     """
+
+    _options: ReadOptions
+    _schema: pa.Schema
+    _pin: "_Pin"
 
     def __init__(self, options: ReadOptions, schema: pa.Schema, pinned: "_Pin") -> None:
         self.__dict__.update(_options=options, _schema=schema, _pin=pinned)
@@ -74,6 +79,17 @@ class Scan(Readable, _Dataset):
         names = [n for one in columns for n in ([one] if isinstance(one, str) else one)]
         return Scan(self._options, schema_of(self._options, names), self._pin)
 
+    def filter(self, condition: dataset.Expression) -> ScanRows:
+        """Return the rows that pass an expression of Arrow, such as ``pc.field("queueId") == 2``.
+
+        What can pass is read, and no more. Raises InvalidOptionError for another value.
+        """
+        return ScanRows(self, self.schema).filter(condition)
+
+    def limit(self, num_rows: SupportsIndex) -> ScanRows:
+        """Return the first ``num_rows`` rows. Raises InvalidOptionError for a number below 0."""
+        return ScanRows(self, self.schema).limit(num_rows)
+
     def count(self) -> int:
         """Return the number of rows.
 
@@ -86,7 +102,7 @@ class Scan(Readable, _Dataset):
             counted = plan.count()
         if counted is not None:
             return counted
-        return sum(batch.num_rows for batch in self._cheapest(()).to_reader())
+        return sum(batch.num_rows for batch in self._with_columns(()).to_reader())
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a reader of the rows, batch by batch.
@@ -143,7 +159,7 @@ class Scan(Readable, _Dataset):
         texts += [] if filter is None else [filter]
         used = " ".join(map(str, texts))
         names = [*asked, *(n for n in self.schema.names if n not in asked and n in used)]
-        scan = self._left_by(filter)._cheapest(names)
+        scan = self._left_by(filter)._with_columns(names)
         return BatchScanner(scan.schema, scan.to_reader, columns, filter)
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
@@ -161,7 +177,7 @@ class Scan(Readable, _Dataset):
             plan = left_of(self._pin.read(), condition, self.schema)
         return Scan(plan.options, self.schema, _Pin(plan.options, plan))
 
-    def _cheapest(self, names: Sequence[str]) -> "Scan":
+    def _with_columns(self, names: Sequence[str]) -> "Scan":
         """Return the scan with those columns; with a cheap one where there is none."""
         if not names:
             known = self._options.table == MESSAGES
@@ -186,7 +202,7 @@ class Scan(Readable, _Dataset):
             scan = self._left_by(condition_of(predicate, self.schema))
         if with_columns is not None:
             filtered = [] if predicate is None else predicate.meta.root_names()
-            scan = scan._cheapest(list(dict.fromkeys([*with_columns, *filtered])))
+            scan = scan._with_columns(list(dict.fromkeys([*with_columns, *filtered])))
         from_arrow = needed("polars", "to_polars_lazy").from_arrow
         left = n_rows
         for batch in scan.to_reader():
@@ -242,7 +258,7 @@ class Scan(Readable, _Dataset):
         )
 
     if not TYPE_CHECKING:
-        filter = join = join_asof = sort_by = take = _not_of_files
+        join = join_asof = sort_by = take = _not_of_files
         get_fragments = replace_schema = _get_fragments = _not_of_files
         partition_expression = property(_not_of_files)
 
@@ -271,7 +287,7 @@ def _address(cluster: ClusterSettings) -> str:
     return f"rocketmq{'s' if cluster.tls else ''}://{';'.join(cluster.name_servers)}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _listed(names: Iterable[object]) -> str:
     found = [shown(name) for name in names]
     more = f" and {len(found) - _SHOWN_COLUMNS} more" if len(found) > _SHOWN_COLUMNS else ""
     return ", ".join(found[:_SHOWN_COLUMNS]) + more

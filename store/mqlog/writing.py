@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from mqlog.frames import reader_of_rows
 from mqlog.keywords import in_keywords, texts
-from mqlog.options import WriteOptions, shows
+from mqlog.options import WriteKeywords, shows
 from mqstore.deliver.complete import complete
 from mqstore.deliver.job import SendReport
 from mqstore.deliver.prepare import prepare as prepare_to_send
@@ -38,8 +38,8 @@ class WriteResult:
     is_repeated: bool
 
 
-@shows(WriteOptions)
-def write(data: Any, path: str | PathLike[str], /, **options: Unpack[WriteOptions]) -> WriteResult:
+@shows(WriteKeywords)
+def write(data: Any, path: str | PathLike[str], /, **options: Unpack[WriteKeywords]) -> WriteResult:
     """Append rows to the store at ``path``, all of them or none, or send them to a cluster.
 
     ``data`` is a table, a reader or a batch of pyarrow, a DataFrame of pandas or Polars, a relation

@@ -33,7 +33,7 @@ from os import PathLike
 from typing import Any, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
 Flag: TypeAlias = bool | str | None
-Number: TypeAlias = SupportsIndex | str | None
+Whole: TypeAlias = SupportsIndex | str | None
 Value: TypeAlias = (
     str
     | SupportsIndex
@@ -67,15 +67,15 @@ def shows(options: type) -> Callable[[_Call], _Call]:
 def text() -> str:
     """Return the module as it should be."""
     named: list[tuple[str, str, Iterable[Option]]] = [
-        ("PlaceOptions", "How a place is opened and connected to.", of_places(IN_READ.values())),
-        ("ScanOptions", "What a read takes of a place.", IN_READ.values()),
-        ("FollowOptions", "What a place is followed by.", IN_STREAM.values()),
-        ("WriteOptions", "How rows are written.", IN_WRITE),
+        ("PlaceKeywords", "How a place is opened and connected to.", of_places(IN_READ.values())),
+        ("ScanKeywords", "What a read takes of a place.", IN_READ.values()),
+        ("FollowKeywords", "What a place is followed by.", IN_STREAM.values()),
+        ("WriteKeywords", "How rows are written.", IN_WRITE),
     ]
     classes = [
         f"\n\nclass {name}(TypedDict, total=False):\n"
         f'    """{words}"""\n\n'
-        + "".join(lines(options, {"table"} if name == "ScanOptions" else set()))
+        + "".join(lines(options, {"table"} if name == "ScanKeywords" else set()))
         for name, words, options in named
     ]
     return HEAD + "".join(classes) + TAIL
@@ -95,7 +95,7 @@ def lines(options: Iterable[Option], without: Set[str]) -> Iterator[str]:
 
 def kind(declared: Option) -> str:
     parse = declared.parse.func if isinstance(declared.parse, partial) else declared.parse
-    kinds: Mapping[object, str] = {grammar.boolean: "Flag", grammar.count: "Number"}
+    kinds: Mapping[object, str] = {grammar.boolean: "Flag", grammar.count: "Whole"}
     return kinds.get(parse, "Value")
 
 

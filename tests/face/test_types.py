@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 import mqlog
 from mqlog.errors import BrokerUnavailableError, CommitInDoubtError
 
@@ -37,6 +39,8 @@ first = scan.head(3), scan.to_table(columns=["body"]), next(iter(scan.to_batches
 for batch, position in place.follow("T", timeout=0, max_offsets_per_trigger=5):
     place.follow(position=position, table="traces", trace_topic="T")
 done: mqlog.WriteResult = mqlog.write(scan, "/y", topic="T", create_store=True)
+few: mqlog.ScanRows = scan.filter(pc.field("tags") == "a").limit(5).select("body")
+kept = [row["body"] for row in few], few.count(), few.to_table()
 lag = place.table("backlog", groups="CG", lag_mode="exact").to_pandas()
 """
 WRONG = (
@@ -126,7 +130,7 @@ def test_a_list_of_names_has_no_method_that_only_raises(golden_550: Path) -> Non
     listed = {name for name in dir(scan) if not name.startswith("_")}
     assert listed >= {"count", "select", "to_pandas", "to_reader", "splits", "head", "schema"}
     assert listed.isdisjoint(
-        {"filter", "join", "join_asof", "sort_by", "take", "get_fragments", "replace_schema",
+        {"join", "join_asof", "sort_by", "take", "get_fragments", "replace_schema",
          "partition_expression"}
     )  # fmt: skip
 

@@ -60,16 +60,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore.write",
         "mqstore.write.stage",
         "mqstore.live.remoting",
-        "mqstore.deliver",
-    },
-    # Of these, it hands their errors on.
-    "mqlog.errors": {
-        "mqstore",
-        "mqstore.deliver.once",
-        "mqstore.files.txn",
-        "mqstore.live.remoting",
         "mqstore.live.send",
-        "mqstore.write",
+        "mqstore.deliver",
+        "mqstore.files.txn",
     },
     "mqlog.__main__": {"mqlog_jobs"},
     "pyspark_mqlog": {

@@ -33,7 +33,7 @@ _MEANT: Final = {
     "maxmessagespertrigger": "maxOffsetsPerTrigger",
 }
 _BROKER_PREFIXES: Final = ("kafka.", "pulsar.", "rocketmq.")
-_SHOWN_NAMES: Final = 6
+_NEAREST_NAMES: Final = 6
 _FILE_SYSTEM: Final = "fs."  # Any option of a file system may be a key.
 _SECRET: Final = re.compile("secret|password|token|access.?key", re.IGNORECASE)
 
@@ -110,7 +110,7 @@ def _not_accepted(
     close = meant if meant in known else grammar.nearest(key, known)
     if close is None:
         by_key = {name.lower(): name for name in names}
-        near = get_close_matches(key, by_key, _SHOWN_NAMES, cutoff=0.0)
+        near = get_close_matches(key, by_key, _NEAREST_NAMES, cutoff=0.0)
         advice = f"the nearest of {len(names)} are {', '.join(by_key[name] for name in near)}"
     else:
         why = f" {close} {others[close]}" if close in others else ""

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from audit.test_audit import BY_ID, BY_OFFSET, LAYOUT, message
 from audit.test_audit_of_tables import COUNT, audited, replaced, rows_of, side_at
 from mqstore.audit.rows import AuditRule
-from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.errors import CorruptTableError, InvalidOptionError, StoreError
 from support.stores import lay_out
 
 TOPICS = {"A": "%RETRY%g|1", "B": "B"}
@@ -110,7 +110,7 @@ def test_a_checkpoint_has_what_the_versions_before_it_say(
     with pytest.raises(InvalidOptionError, match="lacks versions between others"):
         audited(store, table, kind="delta")
     checkpoint.write_bytes(b"PAR1")
-    with pytest.raises(InvalidOptionError, match=r"checkpoint\.parquet.*cannot be read"):
+    with pytest.raises(CorruptTableError, match=r"checkpoint\.parquet.*cannot be read"):
         audited(store, table, kind="delta")
 
 

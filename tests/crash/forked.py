@@ -24,9 +24,9 @@ def main() -> None:
     warnings.simplefilter("ignore")  # What was imported has threads, which a fork does not need.
     with tempfile.TemporaryDirectory() as folder:  # What is imported late is imported now.
         what = work(BY_NAME["same-file"], 0)
-        what.lay_out(Path(folder))
-        what.run(Path(folder))
-        recover(folder, RecoverSettings())
+        what.lay_out(Path(folder, "store"))
+        what.run(Path(folder, "store"))
+        recover(Path(folder, "store"), RecoverSettings())
         for name, act in ACTS.items():
             prepared(Path(folder, name))
             act(Path(folder, name))

@@ -1,11 +1,22 @@
 """The commands that keep messages: what they print, their exit codes, and errors in one line."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.command import Run
-from snapshot_copy.copied import SMALL, messages
+from mqlog_jobs.work import keep_views
+from mqstore.copy.hold_points import Guarded
+from mqstore.errors import (
+    NoSpaceError,
+    OtherStoreError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
+from snapshot_copy.copied import SMALL, messages, rows
+from snapshot_copy.pointed import at, backing, restored, rows_of
 from support.stores import lay_out
 
 
@@ -55,6 +66,7 @@ def test_a_repository_is_checked_by_verify(run: Run, kept: Path) -> None:
             "position": 0,
             "problem": "the object is missing",
             "points": [1, 2],
+            "length": 0,
         }
     ]
 
@@ -80,6 +92,79 @@ def test_the_guard_ends_after_so_many_points_and_tells_of_what_it_removed(
     assert "point 1 is removed: the repository held" in done.err
 
 
+def test_what_rotted_is_noted_and_taken_anew_by_the_next_point(
+    run: Run, kept: Path, tmp_path: Path
+) -> None:
+    store, place = tmp_path / "broker-a" / "store", backing(kept)
+    whole = rows(store)
+    pack = kept / "objects" / "00000001" / "pack"
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 3] ^= 1
+    pack.write_bytes(data)
+    told = run("verify", kept)
+    assert told.code == 1
+    assert f"mqlog verify {kept} --mend notes what is damaged" in " ".join(told.out.split())
+    assert "Points 1, 2 cannot be restored whole" in told.out
+    assert run("snapshot", store, kept).code == 0  # It has the same bytes, still without a word.
+    assert run("verify", kept, "--json").rows[0]["points"] == [1, 2, 3]
+    told = run("verify", kept, "--mend")
+    assert told.code == 1
+    assert "1 part noted as damaged: the next mqlog snapshot takes anew" in told.out
+    assert run("snapshot", store, kept).code == 0
+    assert run("verify", kept, "--json").rows[0]["points"] == [1, 2, 3]
+    assert rows(restored(kept, 4, tmp_path / "restored")) == whole
+    assert run("prune", kept, "--point", "1", "--point", "2", "--point", "3").code == 0
+    assert run("verify", kept, "--mend").code == 0
+    assert not (kept / "damaged").exists()
+    assert rows_of(at(place, 4)) == whole
+    assert "is for repositories" in run("verify", store, "--mend").err
+
+
+def test_a_round_of_the_guard_that_fails_is_a_line_and_another_try(
+    run: Run, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "broker-a" / "store"
+    real, errors = keep_views.guard_once, iter(
+        [None, OSError(5, "Input/output error", "/x"), StoreUnavailableError("s3://b", "away"),
+         NoSpaceError("full"), StoreLockedError("held"), None]
+    )  # fmt: skip
+
+    def fails(*given: Any, **named: Any) -> Guarded:
+        if (error := next(errors)) is not None:
+            raise error
+        return real(*given, **named)
+
+    monkeypatch.setattr(keep_views, "guard_once", fails)
+    words = ("snapshot", store, kept, "--every", "1ms", "--count", "6", "--json")
+    done = run(*words)
+    assert done.code == 1
+    assert [row["number"] for row in done.rows] == [3, 4]
+    lines = done.err.splitlines()
+    assert len(lines) == 4
+    assert all("no point this time, the next round tries again: " in line for line in lines)
+    errors = iter([None, OtherStoreError("/s", "/r", 1, "/t", "b", "x")])
+    done = run(*words)
+    assert done.code == 2
+    assert "MQLOG_OTHER_STORE" in done.err
+    errors = iter([StoreUnavailableError("s3://b", "away")])
+    assert run(*words).code == 2
+
+
+def test_another_store_is_refused_and_the_history_shows_the_source(
+    run: Run, kept: Path, tmp_path: Path
+) -> None:
+    later = [replace(m, store_timestamp_ms=m.store_timestamp_ms + 7) for m in messages(60)]
+    other = lay_out(tmp_path / "broker-b" / "store", later, SMALL).root
+    done = run("snapshot", other, kept)
+    assert done.code == 2
+    assert "--accept-other-store" in done.err
+    assert run("snapshot", other, kept, "--accept-other-store").code == 0
+    rows = run("history", kept, "--json").rows
+    assert [row["source"] for row in rows] == [str(tmp_path / "broker-a" / "store")] * 2 + [
+        str(other)
+    ]
+
+
 def test_an_audit_says_whether_two_places_are_the_same(
     run: Run, kept: Path, tmp_path: Path
 ) -> None:
@@ -103,6 +188,16 @@ def test_an_audit_says_whether_two_places_are_the_same(
         (("topics", "{kept}@soon"), "names no point: write REPO@latest"),
         (("topics", "{kept}@9"), "no point 9: it has points from 1 to 2, 2 in all"),
         (("topics", "{kept}@2026-01-01"), "has no time zone"),
+        (
+            ("topics", "{kept}@1000000000000"),
+            "no point 1000000000000: its first point",
+        ),
+        (("snapshot", "{store}", "/proc/x"), "no directory can be made in /proc"),
+        (("restore", "{kept}@1", "{store}/x"), "lies in {store}, which is a store"),
+        (("restore", "{kept}@1", "{store}/config/x"), "lies in {store}, which is a store"),
+        (("copy", "{store}", "{kept}/x"), "lies in {kept}, which is a store or a repository"),
+        (("prune", "{kept}"), "give either --keep or --point"),
+        (("prune", "{kept}", "--point", "9"), "no point 9: it has points from 1 to 2"),
         (("restore", "{kept}", "/nowhere/x"), "is a repository: name a point"),
         (("restore", "/nowhere", "/nowhere/x"), "names no point"),
         (("history", "/nowhere"), "no repository of points"),
@@ -129,5 +224,5 @@ def test_what_is_wrong_is_one_line(
     named = {"kept": str(kept), "store": str(tmp_path / "broker-a" / "store")}
     done = run(*(word.format(**named) for word in words))
     assert done.code == 2
-    assert told in done.err
+    assert told.format(**named) in done.err
     assert len(done.err.splitlines()) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqstore.copy.hold_points import guard_once
+from mqstore.copy.hold_points import Budget, guard_once
 from mqstore.copy.keep_rules import KeepRule
 from mqstore.copy.prune_points import prune_points
 from mqstore.copy.take_point import take_point
@@ -39,7 +39,7 @@ ACTS: dict[str, Act] = {
     "first-snapshot": lambda root: take_point(root / "store", backing(root / "new")),
     "snapshot-by-bytes": _by_bytes,
     "guard": lambda root: guard_once(
-        root / "store", backing(root / "repository"), -1, told=lambda _: None
+        root / "store", backing(root / "repository"), Budget(-1), told=lambda _: None
     ),
     "prune": lambda root: prune_points(backing(root / "repository"), NONE),
     "restore": lambda root: restored(root / "repository", 2, root / "restored"),

@@ -1,10 +1,13 @@
 """Manifests made to harm, and bytes that are no manifest: named errors, and nothing outside."""
 
+import copy
+import io
 import json
 import os
+import shutil
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -13,17 +16,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from mqlog_jobs.output import render
+from mqlog_jobs.work import keep_views
 from mqstore.copy.check_points import check_points
+from mqstore.copy.hold_points import Budget, guard_once
 from mqstore.copy.keep_rules import KeepRule
-from mqstore.copy.prune_points import prune_points
+from mqstore.copy.prune_points import prune_named, prune_points
 from mqstore.copy.take_point import take_point
 from mqstore.errors import (
     CorruptStoreError,
     NotARepositoryError,
+    StoreError,
     UnsafePathError,
     UnsupportedStoreError,
 )
+from mqstore.files.points.backing import LocalBacking
 from mqstore.files.points.manifest import (
     PointFile,
     PointHead,
@@ -32,10 +41,10 @@ from mqstore.files.points.manifest import (
     decode,
     encode,
 )
-from mqstore.files.points.repository import Repository, point_path
+from mqstore.files.points.repository import Repository, WantedPoint, point_path
 from snapshot_copy.copied import SMALL, messages
 from snapshot_copy.pointed import at, backing, files, kept_at, needed, restored, rows_of
-from support import goldens
+from support import goldens, soak
 from support.stores import lay_out
 
 FAR = 2**63
@@ -107,6 +116,71 @@ def test_a_manifest_made_to_harm_is_refused_by_name(tmp_path: Path, name: str) -
             act()
         assert goldens.digest(tmp_path) == before
     assert [p.points for p in check_points(Repository(backing(repository)))] == [(1,)]
+
+
+ODD = [None, True, -1, 0, 7, 1.5, 2**31, 253_402_300_800_000, 2**63 - 1, 2**63, 10**400, "", "x"]
+ODD += ["\x1b[2J\n", "a/../b", "0" * 32, "\ud800", [], [1], ["x"], [[]], {}, {"a": 1}]
+
+
+def paths_in(value: Any, most: int = 3) -> Iterator[list[Any]]:
+    """The places of a JSON value, of lists the first few."""
+    found = value.items() if isinstance(value, dict) else enumerate(value[:most])
+    for key, inner in found:
+        yield [key]
+        if isinstance(inner, dict | list):
+            yield from ([key, *rest] for rest in paths_in(inner, most))
+
+
+def resealed(path: Path, head: Any, lines: list[Any]) -> None:
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    rest = json.dumps(head).encode() + b"\n" + zlib.compress(text)
+    path.write_bytes(b"mqlog-point 1 " + sha256(rest).hexdigest().encode() + b"\n" + rest)
+
+
+def acts(root: Path) -> Iterator[Callable[[], object]]:
+    """What reads a repository, prunes it, or adds to it."""
+    place = backing(root / "repository")
+    yield lambda: keep_views.history(Console(file=io.StringIO()), "x", heads_of(place))
+    yield lambda: render.json_lines(map(keep_views.row_of_point, heads_of(place)), io.StringIO())
+    yield lambda: [Repository(place).find(WantedPoint("time", ms)) for ms in (0, 2**62)]
+    yield lambda: rows_of(at(place, 1))
+    yield lambda: check_points(Repository(place))
+    yield lambda: restored(root / "repository", 1, root / "restored")
+    yield lambda: prune_points(place, [KeepRule(10**12, 3_600_000)], dry_run=True)
+    yield lambda: take_point(root / "store", place)
+    yield lambda: guard_once(root / "store", place, Budget(10**12))
+    yield lambda: prune_named(place, [1])
+
+
+def heads_of(place: LocalBacking) -> list[PointHead]:
+    return [Repository(place).head(number) for number in Repository(place).numbers()]
+
+
+@pytest.mark.soak
+def test_any_field_of_a_manifest_may_say_anything(tmp_path: Path) -> None:
+    """Its checksum is right: each act gives rows or a named error."""
+    kept_at(tmp_path / "ready", [20], SMALL)
+    _, head, body = (tmp_path / "ready/repository" / point_path(1)).read_bytes().split(b"\n", 2)
+    lines = [json.loads(line) for line in zlib.decompress(body).splitlines()]
+    whole = {"head": json.loads(head), "lines": lines}
+    places = [path for path in paths_in(whole) if path != ["lines"]]
+    tried = soak.sample([(place, value) for place in places for value in ODD], check=20, test=150)
+    for number, (place, value) in enumerate(tried):
+        root = tmp_path / f"{number}"
+        shutil.copytree(tmp_path / "ready", root)
+        changed = copy.deepcopy(whole)
+        inner: Any = changed
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = value
+        manifest = root / "repository" / point_path(1)
+        manifest.unlink()
+        resealed(manifest, changed["head"], changed["lines"])
+        for act in acts(root):
+            with suppress(StoreError):
+                act()
+        shutil.rmtree(root)
+    soak.tell(f"{len(tried)} changes of {len(places)} fields")
 
 
 def test_a_list_of_files_that_unpacks_to_too_much_is_refused(

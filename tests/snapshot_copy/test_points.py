@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,8 +17,9 @@ from hypothesis import strategies as st
 from mqstore.check import check
 from mqstore.copy import restore_point as restore_module
 from mqstore.copy.copy_store import copy_store
-from mqstore.copy.hold_points import guard_once, held_bytes
-from mqstore.copy.keep_rules import KeepRule, kept, parse_keep
+from mqstore.copy.hold_points import Budget, guard_once, held_bytes
+from mqstore.copy.keep_rules import KeepRule, parse_keep
+from mqstore.copy.point_continues import Accepted
 from mqstore.copy.point_target import PointTarget
 from mqstore.copy.prune_points import prune_points
 from mqstore.copy.restore_point import restore_point
@@ -38,7 +38,6 @@ from mqstore.files.base.folder import Folder
 from mqstore.files.copy_target import Copy
 from mqstore.files.log.commit_log import OPEN_FILES
 from mqstore.files.points.folder import point_folder
-from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
 from snapshot_copy.copied import SMALL, errors, growing, messages, rows
 from snapshot_copy.pointed import at, backing, files, is_whole, kept_at, needed, restored, rows_of
@@ -126,7 +125,7 @@ def test_a_log_that_was_cut_and_written_again_is_taken_anew(tmp_path: Path) -> N
     shutil.rmtree(laid.root)
     later = [replace(m, store_timestamp_ms=m.store_timestamp_ms + 9) for m in messages(22)]
     lay_out(laid.root, later, SMALL)
-    take_point(laid.root, backing(tmp_path / "repository"))
+    take_point(laid.root, backing(tmp_path / "repository"), accepted=Accepted(other_store=True))
 
     assert rows_of(at(backing(tmp_path / "repository"), 2)) == rows(laid.root)
     assert check(restored(tmp_path / "repository", 2, tmp_path / "restored")) == []
@@ -137,7 +136,7 @@ def test_a_topic_that_was_made_again_under_its_name_is_taken_anew(tmp_path: Path
     laid, _ = kept_at(tmp_path, [40], layout)
     shutil.rmtree(laid.root)
     lay_out(laid.root, [m for m in messages(80) if m.topic == "A"][5:], layout)
-    take_point(laid.root, backing(tmp_path / "repository"))
+    take_point(laid.root, backing(tmp_path / "repository"), accepted=Accepted(other_store=True))
 
     assert rows_of(at(backing(tmp_path / "repository"), 2)) == rows(laid.root)
 
@@ -199,34 +198,6 @@ def test_prune_removes_what_no_point_needs_and_nothing_else(tmp_path: Path) -> N
         rows_of(at(backing(repository), 1))
 
 
-HOUR, DAY = 3_600_000, 86_400_000
-
-
-@given(
-    st.lists(st.integers(0, 40 * DAY), unique=True, min_size=1, max_size=60),
-    st.integers(40 * DAY, 41 * DAY),
-)
-def test_the_rules_keep_the_last_of_each_step(times: list[int], now_ms: int) -> None:
-    heads = [
-        PointHead(n, ms, ms, "b", "s", 0, 0, 0, 0, 0, 0, 0) for n, ms in enumerate(sorted(times), 1)
-    ]
-    found = kept(heads, parse_keep("keep", "24h:1h,30d:1d"), now_ms)
-
-    expected = {heads[-1].number}
-    for age, step in ((DAY, HOUR), (30 * DAY, DAY)):
-        young = [head for head in heads if head.began_ms >= now_ms - age]
-        for head in young:
-            later = [h for h in young if h.began_ms // step == head.began_ms // step]
-            expected |= {head.number} if head is later[-1] else set()
-    assert found == expected
-
-
-@pytest.mark.parametrize("text", ["", "24h", "1h:24h", "0s:0s", "x:1h", "24h:1h,"])
-def test_rules_in_another_form_are_refused(text: str) -> None:
-    with pytest.raises(InvalidOptionError, match="keep"):
-        parse_keep("keep", text)
-
-
 def test_what_is_removed_is_gone_for_good_before_the_note_of_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +206,7 @@ def test_what_is_removed_is_gone_for_good_before_the_note_of_it_is(
     ends: list[set[str]] = []
 
     def unlinks(path: str) -> None:
-        if path.endswith("/unfinished"):
+        if path.endswith(".gone"):
             ends.append({folder for folder in pending if os.path.isdir(folder)})  # noqa: PTH112
         elif "/objects/" in path or "/points/" in path:
             pending.add(os.path.dirname(path))  # noqa: PTH120
@@ -258,13 +229,13 @@ def test_the_guard_keeps_what_expires_until_its_budget_is_reached(tmp_path: Path
     first = rows_of(at(place, 1))
     for path in sorted((laid.root / "commitlog").iterdir())[:2]:
         path.unlink()
-    free = guard_once(laid.root, place, 10**9, told=told.append)
+    free = guard_once(laid.root, place, Budget(10**9), told=told.append)
     assert (free.dropped, told) == ((), [])
     assert rows_of(at(place, 1)) == first
     held = held_bytes(place)
     assert held >= 2 * 1024
 
-    tight = guard_once(laid.root, place, held - 2048, told=told.append)
+    tight = guard_once(laid.root, place, Budget(held - 2048), told=told.append)
     assert tight.dropped[0] == 1
     assert f"point 1 is removed: the repository held {held:,} bytes that no store has" in told[0]
     assert held_bytes(place) < held
@@ -323,22 +294,6 @@ def test_a_restore_looks_for_room_before_it_writes(
     assert not list(tmp_path.glob("restored*"))
     monkeypatch.setattr(os, "statvfs", lambda _: free(heads[0].bytes))
     restored(tmp_path / "repository", 1, tmp_path / "restored")
-
-
-def test_a_clock_that_went_back_is_told_and_times_still_ascend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    laid, heads = kept_at(tmp_path, [5], SMALL)
-    now = time.time_ns()
-    for hours, told in ((0, 0), (-1, 1), (-2, 2)):
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "time_ns", lambda back=hours: now + back * 3_600_000_000_000)
-            heads.append(take_point(laid.root, backing(tmp_path / "repository")))
-        assert caplog.text.count("the clock is behind the time of point") == told
-    times = [(head.began_ms, head.ended_ms) for head in heads]
-    assert times == sorted(times)
-    assert len({began for began, _ in times}) == 4
-    assert all(began <= ended for began, ended in times)
 
 
 @pytest.mark.soak

@@ -67,17 +67,33 @@ def snapshot(
     number: Annotated[
         int, typer.Option("--count", min=0, help="With --every: stop after so many; 0: never.")
     ] = 0,
+    accept_clock: Annotated[
+        bool,
+        typer.Option(
+            "--accept-clock",
+            help="Accept a clock that is more than a day ahead of the last point and of the store.",
+        ),
+    ] = False,
+    accept_other_store: Annotated[
+        bool,
+        typer.Option(
+            "--accept-other-store",
+            help="Accept a store whose CommitLog does not go on from the last point.",
+        ),
+    ] = False,
     commit_log: CommitLog = None,
     options: Options = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a point to a store's history, also of a running broker: only new bytes are taken."""
     from mqlog_jobs.work import keep_views
+    from mqstore.copy.point_continues import Accepted
 
     if every is None and (hold_max is not None or number):
         flag, text = ("--hold-max", hold_max) if hold_max is not None else ("--count", number)
         raise InvalidOptionError(flag, str(text), "is for --every")
-    guarding: Guarding = keep_views.guarding(every, hold_max, number, keep)
+    accepted = Accepted(accept_other_store, accept_clock)
+    guarding: Guarding = keep_views.guarding(every, hold_max, number, keep, accepted)
     if keep_views.points(store, repository, paths_of(commit_log), options, guarding, as_json):
         raise typer.Exit(FOUND)
 
@@ -131,26 +147,39 @@ def restore(
         views.copied(render.terminal(), restored, str(target))
 
 
-@command(KEEP, "mqlog prune /backup/broker-a --keep 24h:1h,30d:1d --dry-run")
+@command(
+    KEEP,
+    "mqlog prune /backup/broker-a --keep 24h:1h,30d:1d --dry-run",
+    "mqlog prune /backup/broker-a --point 17",
+)
 def prune(
     repository: Repository,
     *,
-    keep: Annotated[str, typer.Option(metavar="AGE:STEP,...", help=_KEEP_HELP)],
+    keep: Annotated[str | None, typer.Option(metavar="AGE:STEP,...", help=_KEEP_HELP)] = None,
+    point: Annotated[
+        list[int] | None,
+        typer.Option(metavar="NUMBER", min=1, help="Remove this point; several: name it again."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the points that would go.")
     ] = False,
     options: Options = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove points that no rule keeps, and the bytes that no other point needs."""
+    """Remove points that no rule keeps, or named ones, and the bytes that no other point needs."""
     from mqlog_jobs.output import render
     from mqlog_jobs.work import keep_views
     from mqstore.copy.keep_rules import parse_keep
-    from mqstore.copy.prune_points import prune_points
+    from mqstore.copy.prune_points import prune_named, prune_points
 
-    rules = parse_keep("--keep", keep)
+    if bool(keep) == bool(point):
+        raise InvalidOptionError("--keep", keep or "", "give either --keep or --point")
+    rules = parse_keep("--keep", keep) if keep else ()
     backing = keep_views.repository(repository, options).backing
-    pruned = prune_points(backing, rules, dry_run=dry_run)
+    if point:
+        pruned = prune_named(backing, point, dry_run=dry_run)
+    else:
+        pruned = prune_points(backing, rules, dry_run=dry_run)
     if as_json:
         render.json_lines(map(keep_views.row_of_point, pruned.gone))
     else:

@@ -78,11 +78,19 @@ def copy(
     REPAIR,
     "mqlog verify /data/store && echo whole",
     "mqlog verify '/data/brokers/*/store'",
-    "mqlog verify /backup/broker-a",
+    "mqlog verify /backup/broker-a --mend",
 )
 def verify(
     stores: Directories,
     *,
+    mend: Annotated[
+        bool,
+        typer.Option(
+            "--mend",
+            help="Of a repository: note which bytes are damaged, so that the next point takes "
+            "them anew.",
+        ),
+    ] = False,
     commit_log: CommitLog = None,
     options: Options = None,
     as_json: AsJson = False,
@@ -101,7 +109,11 @@ def verify(
     repositories = keep_views.repositories(stores, options)
     is_broken = False
     for path, found in repositories.items():
-        is_broken |= keep_views.check(path, found, as_json=as_json)
+        is_broken |= keep_views.check(path, found, mends=mend, as_json=as_json)
+    if mend and len(repositories) < len(stores):
+        raise InvalidOptionError(
+            "--mend", "true", "is for repositories; mqlog recover is for a store"
+        )
     named = Named.of([path for path in stores if path not in repositories], commit_log, options)
     roots = named.directories("a cluster's files cannot be seen from here").roots()
     for root in roots:

@@ -12,7 +12,6 @@ What each part costs, beside listing the store:
 Of a running cluster each look is a request and each tag a message pulled, so there are fewer.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -105,8 +104,8 @@ def gather(
 
     A part that cannot be read is Unread, with its reason. Raises what taking snapshots raises.
     """
-    now_ms = time.time_ns() // 1_000_000
     sources, snapshots = opened.sources, opened.held_of(lambda _: True)
+    now_ms = max(snapshot.taken_ms for snapshot in snapshots)
     stores = store_roots(opened.selection)
     budget = _OF_STORES if len(stores) == len(sources) else _OF_CLUSTERS
     queues = _queues(snapshots)

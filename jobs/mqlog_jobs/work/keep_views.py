@@ -1,7 +1,7 @@
 """What the commands of a store's history do beside the work: the loop, and what they print."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,16 +9,28 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
+from mqlog_jobs.machine.exit_codes import problem_of
 from mqlog_jobs.machine.interrupts import rounds
 from mqlog_jobs.output import render
 from mqlog_jobs.output.amounts import moment_of, several, size
 from mqlog_jobs.output.render import FieldView, Row
 from mqlog_jobs.places import option_texts
-from mqstore.copy.check_points import PointProblem, check_points
-from mqstore.copy.hold_points import Guarded, guard_once
+from mqstore.copy.check_points import PointProblem, check_points, mend_points
+from mqstore.copy.hold_points import Budget, Guarded, guard_once
 from mqstore.copy.keep_rules import KeepRule, parse_keep
+from mqstore.copy.point_continues import Accepted
 from mqstore.copy.prune_points import Pruned, prune_points
-from mqstore.errors import InvalidOptionError, StoreLockedError, printable, shown
+from mqstore.errors import (
+    InvalidOptionError,
+    NoSpaceError,
+    NotARepositoryError,
+    OtherStoreError,
+    StoreError,
+    UnsupportedStoreError,
+    printable,
+    shown,
+)
+from mqstore.files.points.backing import Backing
 from mqstore.options import grammar
 from mqstore.request.places import is_cluster
 from mqstore.request.repositories import open_repository, point_at, repository_at
@@ -26,12 +38,20 @@ from mqstore.request.repositories import open_repository, point_at, repository_a
 if TYPE_CHECKING:
     from mqstore.request.repositories import PointFolder, PointHead, Repository
 
+_NEVER_HEALS: Final = (
+    InvalidOptionError,
+    NotARepositoryError,
+    OtherStoreError,
+    UnsupportedStoreError,
+)
+_FAILED_ROUND: Final = "no point this time, the next round tries again: {}"
 _OPTION_FLAG: Final = "-o"
 _POINT_NOTE: Final = "the point that is being made is finished; once more ends at once"
 _HISTORY: Final = (
     FieldView("number", "POINT", "number"),
     FieldView("began", "BEGAN (UTC)", "time"),
     FieldView("brokerName", "BROKER", rank=3),
+    FieldView("source", "SOURCE", rank=5),
     FieldView("messages", "MESSAGES", "count", rank=1),
     FieldView("queues", "QUEUES", "count", rank=4),
     FieldView("bytes", "BYTES", "bytes"),
@@ -54,15 +74,19 @@ class Guarding:
     most_bytes: int | None
     count: int
     rules: tuple[KeepRule, ...]
+    accepted: Accepted
 
 
-def guarding(every: str | None, hold_max: str | None, number: int, keep: str | None) -> Guarding:
+def guarding(
+    every: str | None, hold_max: str | None, number: int, keep: str | None, accepted: Accepted
+) -> Guarding:
     """Return the options of ``snapshot``. Raises InvalidOptionError."""
     return Guarding(
         grammar.milliseconds("--every", every) if every is not None else None,
         _bytes("--hold-max", hold_max) if hold_max is not None else None,
         number,
         parse_keep("--keep", keep) if keep is not None else (),
+        accepted,
     )
 
 
@@ -106,28 +130,57 @@ def points(
     asked: Guarding,
     as_json: bool,
 ) -> bool:
-    """Make one point, or one after the other; tell whether the budget made points go."""
+    """Make one point, or one after the other; tell whether points went, or rounds failed.
+
+    With ``every_ms`` a round that fails is a line on standard error, and the next one tries again.
+    Raises what can't heal by itself, and any error of the first round but a full disk.
+    """
     backing = repository(path, options).backing
-    dropped = False
+    found = False
     for number, waits in enumerate(rounds(asked.every_ms, asked.count, _POINT_NOTE)):
         try:
-            made = guard_once(store, backing, asked.most_bytes, commit_log=commit_log, told=_warn)
-        except StoreLockedError as error:
-            # A write of mqlog began or ended meanwhile: the next round has it.
-            if asked.every_ms is None or not number:
+            made, gone = _round(store, backing, commit_log, asked)
+        except (StoreError, OSError) as error:
+            if asked.every_ms is None or not _may_heal(error, is_first=not number):
                 raise
-            _warn(str(error))
-            waits()
-            continue
-        gone = prune_points(backing, asked.rules) if asked.rules else None
-        dropped |= bool(made.dropped)
-        if as_json:
-            render.json_lines([_row_of_round(made, gone)])
+            found = True
+            _warn(_FAILED_ROUND.format(problem_of(error)))
         else:
-            _print_round(render.terminal(), path, made, gone)
-        sys.stdout.flush()
+            found |= bool(made.dropped)
+            if as_json:
+                render.json_lines([_row_of_round(made, gone)])
+            else:
+                _print_round(render.terminal(), path, made, gone)
+            sys.stdout.flush()
         waits()
-    return dropped
+    return found
+
+
+def _round(
+    store: Path, backing: Backing, commit_log: Sequence[str], asked: Guarding
+) -> tuple[Guarded, Pruned | None]:
+    made = guard_once(
+        store,
+        backing,
+        Budget(asked.most_bytes, makes_room=asked.every_ms is not None),
+        commit_log=commit_log,
+        accepted=asked.accepted,
+        told=_warn,
+    )
+    return made, prune_points(backing, asked.rules) if asked.rules else None
+
+
+def _may_heal(error: Exception, *, is_first: bool) -> bool:
+    """Tell whether a round that failed is tried again.
+
+    At the first one somebody looks on, so only the full disk, which the guard is for, is waited
+    out. Later, all but what is the same at each try: options, another store, another repository.
+    """
+    if isinstance(error, BrokenPipeError):
+        return False
+    if is_first:
+        return isinstance(error, NoSpaceError)
+    return not isinstance(error, _NEVER_HEALS)
 
 
 def _warn(text: str) -> None:
@@ -166,22 +219,45 @@ def pruned(console: Console, path: str, found: Pruned, *, dry_run: bool) -> None
         render.table(console, _HISTORY, [row_of_point(head) for head in found.gone])
 
 
-def check(path: str, found: "Repository", *, as_json: bool) -> bool:
-    """Check a repository and print what is wrong; tell whether something is."""
+def check(path: str, found: "Repository", *, mends: bool, as_json: bool) -> bool:
+    """Check a repository and print what is wrong; tell whether something is.
+
+    With ``mends`` what changed is noted, so that the next point takes it anew.
+    """
     from mqlog_jobs.output.progress import Bar  # noqa: PLC0415 - as in the commands
 
     with Bar(f"Checking {path}") as bar:
         problems = check_points(found, bar)
+    noted = mend_points(found, problems) if mends else 0
     console = render.terminal()
     if as_json:
         render.json_lines({"repository": path, **_row_of_problem(one)} for one in problems)
     elif problems:
         rows = [{**_row_of_problem(p), "points": _numbers(p.points)} for p in problems]
         render.table(console, _PROBLEMS, rows)
+        for line in _advice(path, problems, noted, mends=mends):
+            console.print(line, markup=False, soft_wrap=True)
     else:
         told = several(len(found.numbers()), "point")
         console.print(f"{shown(path)}: whole, all bytes of {told} are there", markup=False)
     return bool(problems)
+
+
+def _advice(
+    path: str, problems: Sequence[PointProblem], noted: int, *, mends: bool
+) -> Iterator[str]:
+    """Yield what to do about a damaged repository."""
+    harmed = sorted({number for problem in problems for number in problem.points})
+    yield f"Points {_numbers(harmed)} cannot be restored whole. What to do:"
+    if mends:
+        yield f"  {several(noted, 'part')} noted as damaged: the next mqlog snapshot takes anew"
+        yield "  what the store still has of them, and the points from there on are whole"
+    elif any(problem.length for problem in problems):
+        yield f"  mqlog verify {shown(path)} --mend notes what is damaged: else later points use it"
+        yield "  too. The next mqlog snapshot takes anew what the store still has of it"
+    else:
+        yield "  the next mqlog snapshot takes anew what the store still has of what is missing"
+    yield f"  mqlog prune {shown(path)} --point {harmed[0]} removes a point that is of no use"
 
 
 def _row_of_problem(problem: PointProblem) -> Row:

@@ -1,7 +1,6 @@
 """``mqlog record``: a sample of the offsets of groups again and again, into Parquet files."""
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ def sample(named: Named, asked: BacklogQuery, last_ms: int) -> tuple[pa.Table, i
         held = asked.snapshots(stores)
         items, _ = asked.look(stores, reads_halves=False, snapshots=held)
         logs = log_looks(log_states(list(zip(stores.sources, held, strict=True))))
-    as_of_ms = max(time.time_ns() // 1_000_000, last_ms + 1)
+    as_of_ms = max(*(snapshot.taken_ms for snapshot in held), last_ms + 1)
     return _rows(items, logs, as_of_ms), as_of_ms
 
 

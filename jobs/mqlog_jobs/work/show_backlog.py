@@ -1,7 +1,6 @@
 """The output of the commands ``backlog`` and ``lagcompare``, printed once or repeatedly."""
 
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -243,8 +242,8 @@ def backlog(
             snapshots = query.snapshots(stores)
             halves = watching is None and not report.quiet
             items, beside = query.look(stores, reads_halves=halves, snapshots=snapshots)
-            now_ms = time.time_ns() // 1_000_000
-        measured = pa.Table.from_batches([measure(items, query.request, now_ms)])
+        as_of_ms = max(snapshot.taken_ms for snapshot in snapshots)
+        measured = pa.Table.from_batches([measure(items, query.request, as_of_ms)])
         if report.gauges is not None:
             replace_file(report.gauges, query.gauges(measured, snapshots))
         if named.is_live and not query.request.by_tag:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from mqstore.errors import InvalidOptionError, UnsafePathError, shown
+from mqstore.errors import CorruptTableError, InvalidOptionError, UnsafePathError, shown
 
 _AS_TYPED: Final = "PLACE"
 _FILE_TEXT: Final = re.compile(r"(?:file:(?://)?)?(/.*)", re.DOTALL)
@@ -46,10 +46,10 @@ def refused(path: Path, reason: str) -> InvalidOptionError:
     return InvalidOptionError(_AS_TYPED, str(path), reason)
 
 
-def damaged(path: Path, error: BaseException) -> InvalidOptionError:
+def damaged(path: Path, error: BaseException) -> CorruptTableError:
     """Return the error of a file that cannot be read, with the first line of its reason."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return refused(path, f"cannot be read: {reason}")
+    return CorruptTableError(str(path), f"cannot be read: {reason}")
 
 
 def json_lines(path: Path, file: BinaryIO, most_bytes: int, what: str) -> Iterator[dict[str, Any]]:

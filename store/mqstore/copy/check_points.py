@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from mqstore.copy.point_change import PointChange
 from mqstore.errors import CorruptStoreError, PointNotFoundError
 from mqstore.files.base.read_file import ReadFile
 from mqstore.files.points.backing import Backing
+from mqstore.files.points.damaged_parts import DamagedParts
 from mqstore.files.points.manifest import DIGEST_CHARS, PointPart
-from mqstore.files.points.repository import Repository, object_path
+from mqstore.files.points.repository import DAMAGED, OBJECT_FOLDERS, Repository, object_path
 
 _BYTES_AT_ONCE: Final = 1 << 20
 _TakenBytes: TypeAlias = tuple[str, int, int, str]
@@ -29,6 +31,8 @@ class PointProblem:
     position: int
     problem: str
     points: tuple[int, ...]
+    length: int = 0
+    """Bytes from ``position`` on that are not what they were; 0 where the file is at fault."""
 
 
 def check_points(
@@ -59,6 +63,25 @@ def check_points(
     return problems + list(_of_objects(repository.backing, needed, numbers, progress))
 
 
+def mend_points(repository: Repository, problems: Sequence[PointProblem]) -> int:
+    """Note the bytes that ``check_points`` found changed: the next point takes them anew.
+
+    Returns how many parts there are; none is removed, as points may need what is whole of their
+    objects. Raises StoreLockedError, NoSpaceError, StoreUnavailableError, OSError.
+    """
+    noted = [
+        (problem.file.removeprefix(f"{OBJECT_FOLDERS}/"), problem.position, problem.length)
+        for problem in problems
+        if problem.length
+    ]
+    with PointChange(repository.backing):
+        if noted:
+            repository.backing.put(DAMAGED, DamagedParts(noted).encode())
+        else:
+            repository.backing.remove([DAMAGED])
+    return len(noted)
+
+
 def _of_objects(
     backing: Backing,
     needed: dict[_TakenBytes, list[_PointSpan]],
@@ -81,7 +104,7 @@ def _of_objects(
                 reason = _problem(file, part)
                 if reason:
                     harmed = _harmed([part], needed, numbers)
-                    yield PointProblem(path, part.start, reason, harmed)
+                    yield PointProblem(path, part.start, reason, harmed, part.length)
                 done += part.length
                 if progress is not None:
                     progress(done, total)

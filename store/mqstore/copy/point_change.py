@@ -1,12 +1,14 @@
 """A change of a repository: by one process at a time, and none that was killed leaves anything.
 
-The file ``unfinished`` is made before the first change and removed behind the last. Where it is
-found, a run was killed: whatever no manifest names is removed before anything else is done.
+A note is made before the first change and removed behind the last. Where one is found, a run was
+killed: whatever no manifest names is removed before anything else is done. The note of a change
+that adds is the file ``unfinished``. A change that only removes must work on a full disk, so its
+note is the first manifest to go, under another name: ``points/00000003.gone``.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -26,6 +28,7 @@ from mqstore.files.points.repository import (
 from mqstore.format.names import REPOSITORY_MARK
 
 _LOG: Final = logging.getLogger(__name__)
+_GONE: Final = ".gone"
 
 
 class PointChange:
@@ -35,12 +38,14 @@ class PointChange:
         """Take the place; with ``makes`` a repository that is not there is made.
 
         Entering raises NotARepositoryError, InvalidOptionError for a folder that holds something
-        else, StoreLockedError, StoreUnavailableError, OSError.
+        else, StoreLockedError, StoreUnavailableError, OSError. What a killed run left is removed
+        first; a warning says so where it cannot be.
         """
         self._backing = backing
         self._makes = makes
         self._stack = ExitStack()
-        self._is_begun = False
+        self._notes: list[str] = []
+        self._keeps_notes = False
         self.repository = Repository(backing)
         self.check_held: Callable[[], None] = lambda: None
 
@@ -55,9 +60,11 @@ class PointChange:
             if self._makes:
                 self._make()
             self.repository.check()
-            if any(entry.name == UNFINISHED for entry in self._backing.entries()):
-                self.sweep()
-                self._backing.remove([UNFINISHED])
+            left = self._left_notes()
+            if left and self._swept():
+                self._remove(left)
+            elif left:
+                self._keeps_notes = True
             self._stack = stack.pop_all()
         return self
 
@@ -65,14 +72,26 @@ class PointChange:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         with self._stack:
-            if self._is_begun and (self._is_held() if kind is None else self._swept()):
-                self._backing.remove([UNFINISHED])
+            is_whole = self._notes and (self._is_held() if kind is None else self._swept())
+            if is_whole and not self._keeps_notes:
+                self._remove(self._notes)
 
     def begin(self) -> None:
-        """Note that the repository is going to be changed."""
-        if not self._is_begun:
-            self._is_begun = True
-            self._backing.put(UNFINISHED, b"mqlog changes this repository, or was killed.\n")
+        """Note that the repository is going to be changed. Raises NoSpaceError."""
+        if UNFINISHED not in self._notes:
+            try:
+                self._backing.put(UNFINISHED, b"mqlog changes this repository, or was killed.\n")
+            except BaseException:
+                with suppress(StoreError, OSError):  # Else the next run sweeps.
+                    self._backing.remove([f"{UNFINISHED}.new", UNFINISHED])
+                raise
+            self._notes.append(UNFINISHED)
+
+    def _left_notes(self) -> list[str]:
+        """Return the notes of runs that were killed."""
+        gone = [f"{POINTS}/{e.name}" for e in self._backing.entries(POINTS) if _is_gone(e.name)]
+        names = {entry.name for entry in self._backing.entries()}
+        return [*gone, *({UNFINISHED} & names)]
 
     def next_number(self) -> int:
         """Return the number of the next point."""
@@ -93,11 +112,16 @@ class PointChange:
         self._backing.put(point_path(number), manifest)
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Remove points, and what only they needed."""
+        """Remove points, and what only they needed; needs no room on a disk."""
         if numbers:
             self.check_held()
-            self.begin()
-            self._remove(point_path(number) for number in sorted(numbers))
+            first, *others = sorted(numbers)
+            if not self._notes and self._backing.move(point_path(first), f"{first:08d}{_GONE}"):
+                self._notes.append(f"{point_path(first)}{_GONE}")
+            else:
+                self.begin()
+                others = [first, *others]
+            self._remove(map(point_path, others))
             self.sweep()
 
     def sweep(self) -> None:
@@ -128,7 +152,7 @@ class PointChange:
                 self._backing.sync(OBJECT_FOLDERS)
 
     def _remove(self, paths: Iterable[str]) -> None:
-        """Remove files durably: once the note UNFINISHED is gone, no run looks for them."""
+        """Remove files durably: once the note of a change is gone, no run looks for them."""
         gone = list(paths)
         self._backing.remove(gone)
         for folder in sorted({path.rpartition("/")[0] for path in gone}):
@@ -166,3 +190,8 @@ class PointChange:
             self._backing.make_folder(POINTS)
             self._backing.make_folder(OBJECT_FOLDERS)
             self._backing.put(REPOSITORY_MARK, MARK_LINE)
+
+
+def _is_gone(name: str) -> bool:
+    """Tell whether a file of ``points`` is the note of a change that removes."""
+    return name.endswith(_GONE)

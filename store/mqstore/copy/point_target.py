@@ -6,6 +6,7 @@ written, of 256 KiB each. All bytes of one point go to one object, its pack.
 """
 
 import hashlib
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -15,6 +16,7 @@ from mqstore.files.base.folder import Folder
 from mqstore.files.base.read_file import LocalFile
 from mqstore.files.copy_target import data_ranges
 from mqstore.files.points.backing import Backing, NewObject
+from mqstore.files.points.damaged_parts import DamagedParts
 from mqstore.files.points.manifest import (
     DIGEST_CHARS,
     PointFile,
@@ -23,10 +25,15 @@ from mqstore.files.points.manifest import (
     digest_of,
 )
 from mqstore.files.points.repository import OBJECT_FOLDERS, object_folder, object_path
+from mqstore.files.points.seal import seal_start
 
+_LOG: Final = logging.getLogger(__name__)
+_CHANGED: Final = (
+    "%s: its bytes are not those of the point before, and a full file never changes: the disk, or "
+    "something else, changed it. mqlog verify STORE says which messages that harms"
+)
 _CELL_BYTES: Final = 256 << 10
 _BYTES_AT_ONCE: Final = 1 << 20
-_SEAL_BYTES: Final = 4096
 _MOST_PART_BYTES: Final = 64 << 20
 _PACK: Final = "pack"
 
@@ -38,8 +45,17 @@ class PointTarget:
     Nothing of it counts before a manifest names it.
     """
 
-    def __init__(self, backing: Backing, number: int, before: PointManifest | None) -> None:
-        """Look which objects of the point before are there: what is missing is taken anew."""
+    def __init__(
+        self,
+        backing: Backing,
+        number: int,
+        before: PointManifest | None,
+        damaged: DamagedParts | None = None,
+    ) -> None:
+        """Look which objects of the point before are there: what is missing is taken anew.
+
+        So is what ``damaged`` names.
+        """
         self._backing = backing
         self._number = number
         self._before = before.files if before is not None else {}
@@ -49,6 +65,7 @@ class PointTarget:
             for folder in {name.partition("/")[0] for name in needed}
             for entry in backing.entries(f"{OBJECT_FOLDERS}/{folder}")
         }
+        self._damaged = damaged or DamagedParts()
         self._suffix = backing.new_suffix()
         self._pack: NewObject | None = None
         self._pack_bytes = 0
@@ -79,6 +96,7 @@ class PointTarget:
             name = self._next_name()
             if self._backing.link(folder, path, object_path(name)):
                 whole = source.digest(0, source.size)
+                self._warn_of_changed(f"{folder}/{path}", as_path, source, whole)
                 made = [PointPart(name, 0, 0, source.size, whole)] if source.size else []
                 parts = tuple(made)
                 self.linked_bytes += source.size
@@ -146,7 +164,15 @@ class PointTarget:
         if old is None:
             return None
         there = (self._sizes.get(p.name, -1) >= p.start + p.length for p in old.parts)
-        return old if all(there) else None
+        return old if all(there) and not any(map(self._damaged.has, old.parts)) else None
+
+    def _warn_of_changed(self, where: str, path: str, source: "_SourceFile", whole: str) -> None:
+        """Warn where a full file that was taken by a link has other bytes now, in the store too."""
+        old = self._before.get(path)
+        if old is None or old.seen != source.seen or [part.digest for part in old.parts] == [whole]:
+            return
+        if len(old.parts) == 1 and old.parts[0].length == source.size:
+            _LOG.warning(_CHANGED, where)
 
     def _is_unchanged(self, old: PointFile, source: "_SourceFile") -> bool:
         """Tell whether a file has the bytes of the point before, though its times differ."""
@@ -259,7 +285,7 @@ class _SourceFile:
 
     def seal(self, end: int) -> str:
         """Return the digest of the last bytes before ``end``."""
-        return self.digest(max(end - _SEAL_BYTES, 0), end)
+        return self.digest(seal_start(end), end)
 
     def digest(self, start: int, end: int) -> str:
         """Return the digest of [start, end)."""

@@ -9,9 +9,11 @@ from typing import Final
 
 from mqstore.copy.copy_store import Filled, fill, filled_again
 from mqstore.copy.point_change import PointChange
+from mqstore.copy.point_continues import NOTHING_ACCEPTED, Accepted, check_clock, check_continues
 from mqstore.copy.point_databases import databases_of, take_database
 from mqstore.copy.point_target import PointTarget
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
+from mqstore.files.base.store_above import store_above
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.points.backing import Backing, LocalBacking
 from mqstore.files.points.folder import PointFiles, PointFolder
@@ -22,20 +24,26 @@ from mqstore.read.source import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
 _REPOSITORY: Final = "REPO"
-_CLOCK_MS: Final = 60_000
 _CLOCK_BACK: Final = (
-    "%s: the clock is behind the time of point %d. Points get times just after it until the clock "
-    "is there; rules of --keep take them for points of one moment, and keep the last one only"
+    "%s: the clock is behind the time of point %d. REPO@TIME finds the last point that was made by "
+    "that time, as the clock of each point had it; if the clock was wrong at point %d, mqlog prune "
+    "REPO --point %d removes it"
 )
 
 
 def take_point(
-    root: str | os.PathLike[str], backing: Backing, *, commit_log: Sequence[str] = ()
+    root: str | os.PathLike[str],
+    backing: Backing,
+    *,
+    commit_log: Sequence[str] = (),
+    accepted: Accepted = NOTHING_ACCEPTED,
 ) -> PointHead:
     """Add a point of the store at ``root`` to a repository, which is made if it is not there.
 
     The source is only read. Raises InvalidOptionError for a repository in the store, or a folder
-    that holds something else, StoreLockedError if a write to the store began or ended meanwhile
+    that holds something else, OtherStoreError for a store that does not go on from the last point
+    and ClockJumpError for a clock far ahead of it unless they are ``accepted``, StoreLockedError
+    if a write to the store began or ended meanwhile
     or another process works on the repository, what ``mqstore.read.directory.take`` raises,
     CorruptStoreError for a damaged manifest, NoSpaceError, StoreUnavailableError, OSError. The
     repository is then as it was.
@@ -43,21 +51,26 @@ def take_point(
     place = open_dir(root, commit_log, in_rocksdb=True)
     check_apart_from(backing, place)
     with PointChange(backing, makes=True) as change:
-        return add_point(change, backing, place)
+        return add_point(change, backing, place, accepted)
 
 
-def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHead:
+def add_point(
+    change: PointChange, backing: Backing, place: StoreDir, accepted: Accepted = NOTHING_ACCEPTED
+) -> PointHead:
     """Add a point within a change of the repository. Raises as ``take_point``."""
     numbers = change.repository.numbers()
     before = change.repository.manifest(numbers[-1]) if numbers else None
     number = change.next_number()
     began_ms = time.time_ns() // 1_000_000
-    if before is not None and began_ms < before.head.began_ms - _CLOCK_MS:
-        _LOG.warning(_CLOCK_BACK, backing.address, before.head.number)
-    if before is not None:  # So a time finds one point, also where a clock went back.
-        began_ms = max(began_ms, before.head.began_ms + 1)
+    if before is not None:
+        if not accepted.other_store:
+            check_continues(backing, before, place)
+        if not accepted.clock:
+            check_clock(before, place, began_ms)
+        if began_ms < before.head.began_ms:
+            _LOG.warning(_CLOCK_BACK, backing.address, *[before.head.number] * 3)
     change.begin()
-    target = PointTarget(backing, number, before)
+    target = PointTarget(backing, number, before, change.repository.damaged())
     try:
         filled = filled_again(target, lambda: _filled(target, place), place.root)
         target.finish()
@@ -65,8 +78,11 @@ def add_point(change: PointChange, backing: Backing, place: StoreDir) -> PointHe
         target.leave()
         raise
     made = _manifest(number, began_ms, place, target, filled)
+    was_set_back = before is not None and (
+        before.head.was_set_back or began_ms < before.head.began_ms
+    )
     found = _read_back(backing, made)
-    head = _head(made.head, found)
+    head = replace(_head(made.head, found), was_set_back=was_set_back)
     change.tidy(target.made - made.objects())
     change.publish(number, encode(PointManifest(head, made.folders, made.files)))
     return head
@@ -88,6 +104,10 @@ def check_apart_from(backing: Backing, place: StoreDir) -> None:
             raise InvalidOptionError(_REPOSITORY, backing.address, "lies in the store itself")
         if os.path.commonpath([source, made_in]) == made_in:
             raise InvalidOptionError(_REPOSITORY, backing.address, "the store lies in it")
+    found = store_above(backing.address)
+    if found is not None:
+        reason = f"lies in {shown(found)}, which is a store or a repository"
+        raise InvalidOptionError(_REPOSITORY, backing.address, reason)
 
 
 def _manifest(

@@ -21,6 +21,7 @@ from mqstore.errors import InvalidOptionError, shown
 from mqstore.files.base import durable
 from mqstore.files.base.directory import Directory, descriptor
 from mqstore.files.base.folder import Folder
+from mqstore.files.base.store_above import store_above
 from mqstore.files.lock.processes import openers
 from mqstore.format.names import COPY_MARK
 
@@ -280,6 +281,9 @@ class _Workplace:
     def _check_target(self) -> None:
         if os.path.lexists(self._target):
             raise self._refusal("is there already; name a new directory")
+        found = store_above(self._target)
+        if found is not None:
+            raise self._refusal(f"lies in {shown(found)}, which is a store or a repository")
 
     def _foreign(self) -> str:
         """Tell why what is there may be no copy's; nothing if it is a copy's, or gone again."""

@@ -10,7 +10,6 @@ topics that a read takes are warned of by name.
 
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -168,7 +167,7 @@ class LogBounds(StoreBounds):
         Of a commit of ours that begins or ends meanwhile nothing is taken.
         """
         fence = CommitFence(self.store.place)
-        is_unclean, taken_ms = self.store.is_unclean, time.time_ns() // 1_000_000
+        is_unclean, taken_ms = self.store.is_unclean, self.store.place.folder.now_ms()
         if known:
             self._queues = open_log_queues(self.origin, self.origin.cache, known)
             return is_unclean, taken_ms

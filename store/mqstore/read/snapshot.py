@@ -10,7 +10,6 @@ Reference: DefaultMessageStore#getMinOffsetInQueue, #getMaxOffsetInQueue; Consum
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
@@ -62,7 +61,7 @@ def take_snapshot(
     """
     fence = CommitFence(store.place)
     is_unclean = store.is_unclean
-    taken_ms = time.time_ns() // 1_000_000
+    taken_ms = store.place.folder.now_ms()
     wanted = [store.queue(*name) for name in store.queues if topics is None or topics(name[0])]
     # Queues are listed before the log: what a running broker adds to both in between is in the
     # log for sure. The log's low end is taken first: what expires in between is found expired.

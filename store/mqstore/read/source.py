@@ -52,7 +52,8 @@ class Snapshot:
     """The queues of one broker at one moment. Plain values: it pickles into tasks.
 
     ``low`` and ``high`` are the physical offsets of the CommitLog's first byte and of the end
-    of its last file; ``taken_ms`` is epoch ms; ``is_unclean`` says that ``abort`` was there.
+    of its last file; ``taken_ms`` is epoch ms, of a point when it was begun; ``is_unclean`` says
+    that ``abort`` was there.
     """
 
     origin: Origin

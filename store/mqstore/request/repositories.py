@@ -5,6 +5,7 @@
 /backup/broker-a@3                        point 3
 /backup/broker-a@2026-11-22T09:00Z        the last point that was begun by that time
 /backup/broker-a@-1d                      the last one a day ago
+/backup/broker-a@1795824067000            the same by epoch milliseconds
 s3://backup/broker-a@latest               of a repository in an object store
 
 Every path of a read is looked at here, and few name points: what reads them is imported for those.
@@ -40,7 +41,9 @@ __all__ = [
 ]
 
 _POINT: Final = re.compile(r"(.+)@([^@/]*)", re.DOTALL)
-_LOOKS: Final = re.compile(r"latest|[0-9]{1,8}|-[0-9]+[A-Za-z]+|[0-9]{4}-[0-9]{2}-[^@/]*")
+_LOOKS: Final = re.compile(r"latest|[0-9]{1,15}|-[0-9]+[A-Za-z]+|[0-9]{4}-[0-9]{2}-[^@/]*")
+_MOST_NUMBER_DIGITS: Final = 8
+"""More digits are epoch milliseconds: no repository has so many points."""
 _FORMS: Final = "REPO@latest, REPO@3 or REPO@2026-11-22T09:00Z"
 
 
@@ -114,7 +117,7 @@ def _wanted(text: str) -> "WantedPoint":
 
     if text == "latest":
         return WantedPoint("latest")
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= _MOST_NUMBER_DIGITS:
         return WantedPoint("number", int(text), text)
     now_ms = time.time_ns() // 1_000_000
     moment = grammar.timestamp("path", text, now_ms=now_ms)

@@ -81,7 +81,9 @@ def earlier_looks(request: TableRequest) -> list[PastLook]:
     that cannot be read.
     """
     found: list[PastLook] = []
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = max((r.now_ms() for r in request.stores.selection.roots), default=0)
+    if not now_ms or len(request.stores.sources) > len(request.stores.selection.roots):
+        now_ms = time.time_ns() // 1_000_000  # Clusters are among them.
     if request.samples is not None:
         chosen = request.group_choice(request.known_groups)
         window = now_ms - LOOKED_BACK_MS, now_ms

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from mqstore.codec import compute as pc
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import CorruptTableError, InvalidOptionError
 from mqstore.files.base import durable
 from mqstore.tables.columns import US, Columns, schema
 
@@ -52,6 +52,8 @@ T = TypeVar("T")
 _NAME: Final = re.compile(r"samples-([0-9]{13})-([0-9]{13})\.parquet")
 _UNFINISHED: Final = ".samples.new"
 _ATTEMPTS: Final = 5
+_NO_PARQUET: Final = "magic bytes"
+"""pyarrow says so of a file that was never one of Parquet."""
 _MOST_SINGLE: Final = 60
 _MERGED_ROWS: Final = 100_000
 _MOST_SAMPLED_ROWS: Final = 2_000_000
@@ -145,7 +147,7 @@ def _times_of(path: str) -> Iterator[list[int]]:
 def from_samples(path: str, read: Callable[[], T]) -> T:
     """Return what is read of samples; again where files became one meanwhile.
 
-    Raises InvalidOptionError for what has no samples.
+    Raises InvalidOptionError for what has no samples, CorruptTableError where they are damaged.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -158,7 +160,9 @@ def from_samples(path: str, read: Callable[[], T]) -> T:
                 raise
         except (pa.ArrowException, OSError, ValueError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InvalidOptionError(OPTION, path, f"has no samples: {reason}") from None
+            if isinstance(error, _NoSamplesError) or _NO_PARQUET in reason:
+                raise InvalidOptionError(OPTION, path, f"has no samples: {reason}") from None
+            raise CorruptTableError(path, f"its samples cannot be read: {reason}") from error
     raise AssertionError(path)
 
 
@@ -218,7 +222,11 @@ def _parts(
 def _check_columns(file: pq.ParquetFile, columns: Iterable[str]) -> None:
     absent = [name for name in columns if name not in file.schema_arrow.names]
     if absent:
-        raise ValueError(f"no column {absent[0]}")
+        raise _NoSamplesError(f"no column {absent[0]}")
+
+
+class _NoSamplesError(ValueError):
+    """A Parquet file that is no file of samples."""
 
 
 class Recording:

@@ -371,6 +371,19 @@ def _told(error: OSError, size: int) -> Exception:
     return error
 
 
+@contextmanager
+def full_disk_named(where: str) -> Iterator[None]:
+    """Raise NoSpaceError, which names ``where``, for any call of the block that finds no room."""
+    try:
+        yield
+    except NoSpaceError as error:
+        raise NoSpaceError(f"{where}: {error.what}") from error
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise NoSpaceError(f"{where}: {os.strerror(error.errno or 0)}") from error
+
+
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     """Return the call of that name, None where the system has none: only Linux does."""
     try:

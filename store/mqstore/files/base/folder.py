@@ -4,6 +4,7 @@ What a store's files are read with is part of the value, so that who has a ``Fol
 reads what is in it without knowing which of both it is.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,16 @@ class Folder(ABC):
     def broker_name(self) -> str | None:
         """The name of the broker whose store this is, where it is known beside the store."""
         return None
+
+    @property
+    def moment_ms(self) -> int | None:
+        """The moment (epoch ms) that the folder is of, if it is not what it is now."""
+        return None
+
+    def now_ms(self) -> int:
+        """Return the time that ages are counted to: the folder's moment, else the clock's."""
+        moment_ms = self.moment_ms
+        return time.time_ns() // 1_000_000 if moment_ms is None else moment_ms
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -92,6 +92,10 @@ class ObjectBacking(Backing):
         """Return False: an object has one name."""
         return False
 
+    def move(self, path: str, name: str) -> bool:
+        """Return False: to rename an object is to copy it."""
+        return False
+
     def remove(self, paths: Iterable[str]) -> None:
         """Delete them one by one."""
         self.each(self._remove, paths)

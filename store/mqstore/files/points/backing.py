@@ -70,6 +70,13 @@ class Backing(ABC):
         """
 
     @abstractmethod
+    def move(self, path: str, name: str) -> bool:
+        """Give a file another name in its folder, durably, without room for a new one.
+
+        False where a file cannot be renamed in one step.
+        """
+
+    @abstractmethod
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files, which need not be there."""
 
@@ -111,22 +118,25 @@ class Backing(ABC):
 class LocalObject:
     """A NewObject in a directory."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = durable.create(path)
+    def __init__(self, path: str, repository: str) -> None:
+        self._path, self._repository = path, repository
+        with durable.full_disk_named(repository):
+            self._fd = durable.create(path)
         self._size = 0
         self._back = durable.WriteBack()
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes."""
-        durable.write_at(self._fd, data, self._size)
+        with durable.full_disk_named(self._repository):
+            durable.write_at(self._fd, data, self._size)
         self._back.wrote(self._fd, self._size, len(data))
         self._size += len(data)
 
     def close(self) -> None:
         """Sync it; its name is synced with its folder."""
         try:
-            durable.fsync(self._fd)
+            with durable.full_disk_named(self._repository):
+                durable.fsync(self._fd)
         finally:
             durable.close(self._fd)
 
@@ -159,26 +169,28 @@ class LocalBacking(Backing):
         """Make the directory. Raises InvalidOptionError where its parent is not there."""
         parent = os.path.dirname(self.address)  # noqa: PTH120
         try:
-            durable.make_directory(self.address)
+            with durable.full_disk_named(self.address):
+                durable.make_directory(self.address)
         except FileExistsError:
             if not durable.is_directory(os.path.realpath(self.address)):
                 raise InvalidOptionError("REPO", self.address, "is no directory") from None
         except FileNotFoundError:
-            raise InvalidOptionError(
-                "REPO", self.address, f"there is no directory {parent}"
-            ) from None
+            reason = f"there is no directory {parent}"
+            if os.path.isdir(parent):  # noqa: PTH112 - as in /proc
+                reason = f"no directory can be made in {parent}"
+            raise InvalidOptionError("REPO", self.address, reason) from None
         else:
             durable.fsync_directory(parent)
 
     def make_folder(self, path: str) -> None:
         """Make the directory, and its name durable."""
-        with suppress(FileExistsError):
+        with suppress(FileExistsError), durable.full_disk_named(self.address):
             durable.make_directory(self._at(path))
             self.sync(path.rpartition("/")[0])
 
     def create(self, path: str) -> LocalObject:
         """Create the file."""
-        return LocalObject(self._at(path))
+        return LocalObject(self._at(path), self.address)
 
     def put(self, path: str, data: bytes) -> None:
         """Write it beside, sync it, and rename it."""
@@ -191,13 +203,23 @@ class LocalBacking(Backing):
             made.leave()
             raise
         made.close()
-        durable.replace(self._at(beside), self._at(path))
-        self.sync(path.rpartition("/")[0])
+        self._rename(beside, path)
+
+    def move(self, path: str, name: str) -> bool:
+        """Rename it."""
+        self._rename(path, f"{path.rpartition('/')[0]}/{name}")
+        return True
+
+    def _rename(self, path: str, target: str) -> None:
+        with durable.full_disk_named(self.address):
+            durable.replace(self._at(path), self._at(target))
+        self.sync(target.rpartition("/")[0])
 
     def link(self, folder: Folder, path: str, target: str) -> bool:
         """Make a hard link, and sync the bytes: a broker may not have."""
         try:
-            durable.link(f"{folder}/{path}", self._at(target))
+            with durable.full_disk_named(self.address):
+                durable.link(f"{folder}/{path}", self._at(target))
         except OSError as error:
             if error.errno not in UNLINKABLE:
                 raise
@@ -205,7 +227,8 @@ class LocalBacking(Backing):
         try:
             made = os.open(self._at(target), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                durable.fsync(made)
+                with durable.full_disk_named(self.address):
+                    durable.fsync(made)
             finally:
                 os.close(made)
         except BaseException:
@@ -224,7 +247,8 @@ class LocalBacking(Backing):
 
     def sync(self, folder: str) -> None:
         """Sync the directory."""
-        durable.fsync_directory(self._at(folder) if folder else self.address)
+        with durable.full_disk_named(self.address):
+            durable.fsync_directory(self._at(folder) if folder else self.address)
 
     def locked(self) -> AbstractContextManager[Callable[[], None]]:
         """Lock the file ``lock``: the kernel ends the lock with the process."""
@@ -256,7 +280,8 @@ class _LocalLock:
         self._fd = -1
 
     def __enter__(self) -> Callable[[], None]:
-        self._fd = durable.open_lock(self._path, b"")
+        with durable.full_disk_named(os.path.dirname(self._path)):  # noqa: PTH120
+            self._fd = durable.open_lock(self._path, b"")
         try:
             is_ours = durable.lock_byte(self._fd)
         except BaseException:

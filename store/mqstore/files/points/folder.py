@@ -171,6 +171,11 @@ class PointFolder(ListedFolder):
         """The name that the broker had when the point was made."""
         return self.files.manifest.head.broker_name or None
 
+    @property
+    def moment_ms(self) -> int:
+        """When the point was begun: what waits in it has waited until then."""
+        return self.files.manifest.head.began_ms
+
     def at(self, path: str) -> "PointFolder":
         """Return the folder ``path`` in it."""
         return PointFolder(self._text, self.files, self.at_root(path))

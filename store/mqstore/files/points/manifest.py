@@ -27,6 +27,8 @@ MOST_LINE_BYTES: Final = 8 << 20
 MOST_FILES: Final = 1 << 20
 """Also the most folders."""
 DIGEST_CHARS: Final = 32
+MOST_TIME_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, behind which Python has no date."""
 MOST_PATH_CHARS: Final = 1024
 MOST_PATH_NAMES: Final = 16
 """A store has five at most; each name of a path is a folder in memory, with all before it."""
@@ -99,6 +101,8 @@ class PointHead:
     written_bytes: int
     """Bytes that were written for this point, without the manifest."""
     left_out: tuple[str, ...] = ()
+    was_set_back: bool = False
+    """The clock was behind the point before, at this point or an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +251,12 @@ def _head(found: Any) -> PointHead:
         value = found.get(field.name)
         if field.name == "left_out":
             values[field.name] = tuple(map(_text, value or ()))
+        elif field.name == "was_set_back":
+            values[field.name] = value is True
         elif field.name in {"broker_name", "source"}:
             values[field.name] = _text(value)
+        elif field.name in {"began_ms", "ended_ms"}:
+            values[field.name] = _number(value, MOST_TIME_MS)
         else:
             values[field.name] = _number(value, 2**63 - 1)
     return PointHead(**values)

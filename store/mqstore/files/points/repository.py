@@ -6,6 +6,7 @@ REPO/objects/00000003/     what point 3 was the first to take: pack has the byte
                            17 is a whole file, often by a hard link
 REPO/unfinished            there while a run changes the repository, and after one was killed
 REPO/lock                  locked by the process that does
+REPO/damaged               bytes of objects that verify found damaged: they are taken anew
 
 Reading takes no lock: a point never changes, and a manifest is the last thing that a run makes of
 a point and the first that it removes.
@@ -18,6 +19,7 @@ from typing import Final, Literal
 
 from mqstore.errors import CorruptStoreError, NotARepositoryError, PointNotFoundError
 from mqstore.files.points.backing import LOCK_FILE, Backing
+from mqstore.files.points.damaged_parts import MOST_BYTES, DamagedParts, decode_damaged
 from mqstore.files.points.manifest import (
     MOST_MANIFEST_BYTES,
     PointHead,
@@ -31,6 +33,7 @@ MARK_LINE: Final = b"mqlog repository 1\n"
 POINTS: Final = "points"
 OBJECT_FOLDERS: Final = "objects"
 UNFINISHED: Final = "unfinished"
+DAMAGED: Final = "damaged"
 MOST_POINTS: Final = 10**8 - 1
 
 _POINT_NAME: Final = re.compile(r"[0-9]{8}")
@@ -92,12 +95,19 @@ class Repository:
                 return wanted.value
             told = f"it has points from {numbers[0]} to {numbers[-1]}, {len(numbers)} in all"
             raise PointNotFoundError(self.address, wanted.text, told)
-        # The times of points ascend with their numbers, as the next one is made to be later.
-        count = bisect_right(numbers, wanted.value, key=lambda n: self.head(n).began_ms)
-        if not count:
+        found = self._last_by(wanted.value, numbers)
+        if found is None:
             told = f"its first point, {numbers[0]}, is later"
             raise PointNotFoundError(self.address, wanted.text, told)
-        return numbers[count - 1]
+        return found
+
+    def _last_by(self, time_ms: int, numbers: list[int]) -> int | None:
+        """Return the last of the points that was begun by a time, by the clock that it saw."""
+        if not self.head(numbers[-1]).was_set_back:  # Times ascend.
+            count = bisect_right(numbers, time_ms, key=lambda n: self.head(n).began_ms)
+            return numbers[count - 1] if count else None
+        heads = self.backing.each(self.head, reversed(numbers))
+        return next((head.number for head in heads if head.began_ms <= time_ms), None)
 
     def head(self, number: int) -> PointHead:
         """Return the head of a point. Raises as ``manifest``."""
@@ -108,6 +118,13 @@ class Repository:
         found = decode(self._where(number), self._manifest(number))
         self._of(number, found.head)
         return found
+
+    def damaged(self) -> DamagedParts:
+        """Return what was noted as damaged. Raises CorruptStoreError, StoreUnavailableError."""
+        try:
+            return decode_damaged(self._read(DAMAGED, MOST_BYTES))
+        except FileNotFoundError:
+            return DamagedParts()
 
     def _of(self, number: int, head: PointHead) -> PointHead:
         if head.number != number:

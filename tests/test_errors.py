@@ -10,6 +10,8 @@ from typing import Any, get_args
 import pytest
 
 from mqstore import errors
+from mqstore.audit import errors as table_errors
+from mqstore.copy import errors as copy_errors
 from mqstore.deliver.once import errors as once_errors
 from mqstore.errors import StoreError, StoreFlavour, TopicFlavour
 from mqstore.files.txn import errors as staging_errors
@@ -22,6 +24,8 @@ from style.documents import ROOT, documents
 SOURCES = [p for top in ("store", "connector", "jobs") for p in (ROOT / top).rglob("*.py")]
 MODULES = [
     errors,
+    copy_errors,
+    table_errors,
     staging_errors,
     write_errors,
     live_errors,
@@ -47,14 +51,14 @@ EXAMPLES = [
     errors.NotAStoreError("/s", "no folder commitlog"),
     errors.NotARepositoryError("/r", "no repository of points"),
     errors.PointNotFoundError("/r", "7", "it has points from 1 to 3, 3 in all"),
-    errors.OtherStoreError("/s", "/r", 3, "/t", "broker-a", "its CommitLog differs"),
-    errors.ClockJumpError("2030-01-01T00:00:00Z", 3, "2026-11-22T09:00:00Z"),
+    copy_errors.OtherStoreError("/s", "/r", 3, "/t", "broker-a", "its CommitLog differs"),
+    copy_errors.ClockJumpError("2030-01-01T00:00:00Z", 3, "2026-11-22T09:00:00Z"),
     errors.UnsupportedStoreError("/s", "DLEDGER", "a DLedger log"),
     errors.StoreUnavailableError("s3://b/s", "no such bucket"),
     errors.UnsafePathError("/s/x", "a symbolic link"),
     errors.CorruptStoreError("/s/commitlog/0", 7, "bad magic"),
     errors.CorruptConfigError("/s/config/topics.json", 0, "not JSON"),
-    errors.CorruptTableError("/t/part-0.parquet", "cannot be read: no footer"),
+    table_errors.CorruptTableError("/t/part-0.parquet", "cannot be read: no footer"),
     errors.DataLossError("T/0", start=0, end=9, low=5, high=9),
     errors.StoreReplacedError("T/0: offset 9 of 5"),
     errors.UnknownTopicError("topic x"),

@@ -5,15 +5,12 @@ StoreError
 ├── NotAStoreError            a directory that has no RocketMQ store
 ├── NotARepositoryError       a directory or folder that is no repository of points
 ├── PointNotFoundError        a point that a repository does not have
-├── OtherStoreError           a store that does not go on from the points of a repository
-├── ClockJumpError            a clock that is far ahead of the last point and of the store
 ├── UnsupportedStoreError     a store of a flavour that mqlog does not read or does not write
 │   └── UnsupportedTopicError a topic that a broker does not give as records
 ├── StoreUnavailableError     an object store that refuses, fails or does not answer
 ├── UnsafePathError           a symbolic link, device or name that would lead out of the store
 ├── CorruptStoreError         bytes that the format does not allow, where data must be whole
 │   └── CorruptConfigError    a JSON file of config/ that neither mqlog nor a broker can parse
-├── CorruptTableError         a file of a table, or of samples, that cannot be read
 ├── DataLossError             a queue offset that the store no longer, or does not yet, hold
 │   └── StoreReplacedError    a checkpoint whose offsets are not of this store
 ├── UnknownTopicError         a topic or queue that the store does not have
@@ -170,40 +167,6 @@ class PointNotFoundError(StoreError):
     reason: str
 
 
-class OtherStoreError(StoreError):
-    """A store whose CommitLog does not go on from the last point of a repository.
-
-    ``number``, ``source`` and ``broker_name`` are the point's; ``reason`` says what differs.
-    """
-
-    condition = "MQLOG_OTHER_STORE"
-    text = (
-        "{path}: not the store whose points are in {repository}: {reason!s}. Point {number} was "
-        "made of {source}, broker {broker_name}. Name another repository; if this store is meant "
-        "to go on there, --accept-other-store says so"
-    )
-    path: str
-    repository: str
-    number: int
-    source: str
-    broker_name: str
-    reason: str
-
-
-class ClockJumpError(StoreError):
-    """The clock of the machine is more than a day ahead of the last point and of the store."""
-
-    condition = "MQLOG_CLOCK_JUMP"
-    text = (
-        "the clock of this machine says {now}, more than a day after point {number} and after "
-        "what the store's broker wrote last, at {seen}. If the clock is right, --accept-clock says "
-        "so; rules of --keep and REPO@TIME go by it"
-    )
-    now: str
-    number: int
-    seen: str
-
-
 StoreFlavour = Literal[
     "BATCH_CONSUME_QUEUE",
     "COMPACTION",
@@ -285,15 +248,6 @@ class CorruptConfigError(CorruptStoreError):
     """A JSON file of config/ and its .bak cannot be parsed."""
 
     condition = "MQLOG_CORRUPT_CONFIG"
-
-
-class CorruptTableError(StoreError):
-    """A Parquet, Avro or log file of a table, or of samples, cannot be read as what it is."""
-
-    condition = "MQLOG_CORRUPT_TABLE"
-    text = "{path}: {reason!l}"
-    path: str
-    reason: str
 
 
 class DataLossError(StoreError):

@@ -15,8 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from audit.test_audit import BY_ID, BY_OFFSET, LAYOUT, message
 from audit.test_audit_of_tables import COUNT, audited, replaced, rows_of, side_at
+from mqstore.audit.errors import CorruptTableError
 from mqstore.audit.rows import AuditRule
-from mqstore.errors import CorruptTableError, InvalidOptionError, StoreError
+from mqstore.errors import InvalidOptionError, StoreError
 from support.stores import lay_out
 
 TOPICS = {"A": "%RETRY%g|1", "B": "B"}

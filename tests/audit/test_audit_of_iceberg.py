@@ -24,8 +24,9 @@ from audit.test_audit_of_delta import store_in
 from audit.test_audit_of_tables import COUNT, audited, rows_of, side_at
 from mqstore.audit import avro
 from mqstore.audit.avro import records
+from mqstore.audit.errors import CorruptTableError
 from mqstore.audit.rows import AuditRule
-from mqstore.errors import CorruptTableError, InvalidOptionError, StoreError
+from mqstore.errors import InvalidOptionError, StoreError
 from support import soak
 
 MUTANTS = soak.size("mutated_manifests", check=60, test=600, whole=50_000)

@@ -15,13 +15,14 @@ import pytest
 from audit.test_audit import BY_ID, BY_OFFSET, LAYOUT, message
 from mqstore.audit import identities
 from mqstore.audit.differences import differences
+from mqstore.audit.errors import CorruptTableError
 from mqstore.audit.found import Difference
 from mqstore.audit.parquet import TableSide
 from mqstore.audit.rows import AuditRule
 from mqstore.audit.sides import AuditSide, Side, matched
 from mqstore.audit.table_addresses import TableAddress
 from mqstore.codec.schema import PROFILES
-from mqstore.errors import CorruptTableError, InvalidOptionError, StoreError, UnsafePathError
+from mqstore.errors import InvalidOptionError, StoreError, UnsafePathError
 from mqstore.read.directory import open_origin
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

@@ -8,10 +8,10 @@ import pytest
 
 from jobs.command import Run
 from mqlog_jobs.work import keep_views
+from mqstore.copy.errors import OtherStoreError
 from mqstore.copy.hold_points import Guarded
 from mqstore.errors import (
     NoSpaceError,
-    OtherStoreError,
     StoreLockedError,
     StoreUnavailableError,
 )

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqstore.copy.errors import ClockJumpError
 from mqstore.copy.keep_rules import JUMP_MS, kept, parse_keep
 from mqstore.copy.point_continues import Accepted
 from mqstore.copy.prune_points import prune_named, prune_points
 from mqstore.copy.take_point import take_point
-from mqstore.errors import ClockJumpError, InvalidOptionError, PointNotFoundError
+from mqstore.errors import InvalidOptionError, PointNotFoundError
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
 from snapshot_copy.copied import SMALL, messages

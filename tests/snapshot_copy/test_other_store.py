@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mqstore.copy.errors import OtherStoreError
 from mqstore.copy.point_continues import Accepted
 from mqstore.copy.restore_point import restore_point
 from mqstore.copy.take_point import take_point
-from mqstore.errors import OtherStoreError
 from mqstore.files.points.repository import Repository
 from snapshot_copy.copied import SMALL, messages, rows
 from snapshot_copy.pointed import at, backing, is_whole, kept_at, rows_of

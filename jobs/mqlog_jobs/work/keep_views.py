@@ -16,6 +16,7 @@ from mqlog_jobs.output.amounts import moment_of, several, size
 from mqlog_jobs.output.render import FieldView, Row
 from mqlog_jobs.places import option_texts
 from mqstore.copy.check_points import PointProblem, check_points, mend_points
+from mqstore.copy.errors import OtherStoreError
 from mqstore.copy.hold_points import Budget, Guarded, guard_once
 from mqstore.copy.keep_rules import KeepRule, parse_keep
 from mqstore.copy.point_continues import Accepted
@@ -24,13 +25,11 @@ from mqstore.errors import (
     InvalidOptionError,
     NoSpaceError,
     NotARepositoryError,
-    OtherStoreError,
     StoreError,
     UnsupportedStoreError,
     printable,
     shown,
 )
-from mqstore.files.points.backing import Backing
 from mqstore.options import grammar
 from mqstore.request.places import is_cluster
 from mqstore.request.repositories import open_repository, point_at, repository_at
@@ -135,11 +134,11 @@ def points(
     With ``every_ms`` a round that fails is a line on standard error, and the next one tries again.
     Raises what can't heal by itself, and any error of the first round but a full disk.
     """
-    backing = repository(path, options).backing
+    named = repository(path, options)
     found = False
     for number, waits in enumerate(rounds(asked.every_ms, asked.count, _POINT_NOTE)):
         try:
-            made, gone = _round(store, backing, commit_log, asked)
+            made, gone = _round(store, named, commit_log, asked)
         except (StoreError, OSError) as error:
             if asked.every_ms is None or not _may_heal(error, is_first=not number):
                 raise
@@ -157,17 +156,17 @@ def points(
 
 
 def _round(
-    store: Path, backing: Backing, commit_log: Sequence[str], asked: Guarding
+    store: Path, named: "Repository", commit_log: Sequence[str], asked: Guarding
 ) -> tuple[Guarded, Pruned | None]:
     made = guard_once(
         store,
-        backing,
+        named.backing,
         Budget(asked.most_bytes, makes_room=asked.every_ms is not None),
         commit_log=commit_log,
         accepted=asked.accepted,
         told=_warn,
     )
-    return made, prune_points(backing, asked.rules) if asked.rules else None
+    return made, prune_points(named.backing, asked.rules) if asked.rules else None
 
 
 def _may_heal(error: Exception, *, is_first: bool) -> bool:

@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from mqstore.errors import CorruptTableError, InvalidOptionError, UnsafePathError, shown
+from mqstore.audit.errors import CorruptTableError
+from mqstore.errors import InvalidOptionError, UnsafePathError, shown
 
 _AS_TYPED: Final = "PLACE"
 _FILE_TEXT: Final = re.compile(r"(?:file:(?://)?)?(/.*)", re.DOTALL)

@@ -146,7 +146,7 @@ class _Holdings:
         if going:
             freed = before - held_bytes(self.backing)
             gone = ", ".join(map(str, going))
-            self._told(_NO_ROOM.format(self.backing.address, gone, freed, full.what))
+            self._told(_ROOM_MADE.format(self.backing.address, gone, freed, full.what))
         return bool(going)
 
     def _oldest_with_room(self, numbers: Sequence[int]) -> Sequence[int]:
@@ -168,7 +168,7 @@ _POINT_GOES: Final = (
     "{}: point {} is removed: the repository held {:,} bytes that no store has any more, more than "
     "{:,}. What had expired at the broker and was in that point only is gone"
 )
-_NO_ROOM: Final = (
+_ROOM_MADE: Final = (
     "{}: THE DISK IS FULL: removed point {}, which gives {:,} bytes back, as there is no room for "
     "the next one ({}). What had expired at the broker and was in them only is gone"
 )

@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from mqstore.copy.errors import ClockJumpError, OtherStoreError
 from mqstore.copy.keep_rules import JUMP_MS
-from mqstore.errors import ClockJumpError, CorruptStoreError, OtherStoreError
+from mqstore.errors import CorruptStoreError
 from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.points.backing import Backing

@@ -21,9 +21,10 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mqstore.audit.errors import CorruptTableError
 from mqstore.codec import compute as pc
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.errors import CorruptTableError, InvalidOptionError
+from mqstore.errors import InvalidOptionError
 from mqstore.files.base import durable
 from mqstore.tables.columns import US, Columns, schema
 

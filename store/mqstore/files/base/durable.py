@@ -28,7 +28,7 @@ FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SYNCED: Final = ContextVar("synced", default=True)
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ZEROS: Final = bytes(1 << 20)
 _SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
 # struct flock of fcntl(2), for locks that belong to the open file and not to the process.
@@ -366,22 +366,9 @@ def _hand_over(path: str, made: int | str) -> None:
 
 
 def _told(error: OSError, size: int) -> Exception:
-    if error.errno in _NO_SPACE:
+    if error.errno in NO_SPACE:
         return NoSpaceError(f"no room for {size} bytes: {os.strerror(error.errno or 0)}")
     return error
-
-
-@contextmanager
-def full_disk_named(where: str) -> Iterator[None]:
-    """Raise NoSpaceError, which names ``where``, for any call of the block that finds no room."""
-    try:
-        yield
-    except NoSpaceError as error:
-        raise NoSpaceError(f"{where}: {error.what}") from error
-    except OSError as error:
-        if error.errno not in _NO_SPACE:
-            raise
-        raise NoSpaceError(f"{where}: {os.strerror(error.errno or 0)}") from error
 
 
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:

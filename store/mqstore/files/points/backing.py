@@ -2,11 +2,11 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeVar
 
-from mqstore.errors import InvalidOptionError, StoreLockedError, UnsafePathError
+from mqstore.errors import InvalidOptionError, NoSpaceError, StoreLockedError, UnsafePathError
 from mqstore.files.base import durable
 from mqstore.files.base.directory import Directory
 from mqstore.files.base.folder import Entry, Folder
@@ -115,19 +115,32 @@ class Backing(ABC):
         return [work(item) for item in items]
 
 
+@contextmanager
+def full_disk_named(where: str) -> Iterator[None]:
+    """Raise NoSpaceError, which names ``where``, for any call of the block that finds no room."""
+    try:
+        yield
+    except NoSpaceError as error:
+        raise NoSpaceError(f"{where}: {error.what}") from error
+    except OSError as error:
+        if error.errno not in durable.NO_SPACE:
+            raise
+        raise NoSpaceError(f"{where}: {os.strerror(error.errno or 0)}") from error
+
+
 class LocalObject:
     """A NewObject in a directory."""
 
     def __init__(self, path: str, repository: str) -> None:
         self._path, self._repository = path, repository
-        with durable.full_disk_named(repository):
+        with full_disk_named(repository):
             self._fd = durable.create(path)
         self._size = 0
         self._back = durable.WriteBack()
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes."""
-        with durable.full_disk_named(self._repository):
+        with full_disk_named(self._repository):
             durable.write_at(self._fd, data, self._size)
         self._back.wrote(self._fd, self._size, len(data))
         self._size += len(data)
@@ -135,7 +148,7 @@ class LocalObject:
     def close(self) -> None:
         """Sync it; its name is synced with its folder."""
         try:
-            with durable.full_disk_named(self._repository):
+            with full_disk_named(self._repository):
                 durable.fsync(self._fd)
         finally:
             durable.close(self._fd)
@@ -169,7 +182,7 @@ class LocalBacking(Backing):
         """Make the directory. Raises InvalidOptionError where its parent is not there."""
         parent = os.path.dirname(self.address)  # noqa: PTH120
         try:
-            with durable.full_disk_named(self.address):
+            with full_disk_named(self.address):
                 durable.make_directory(self.address)
         except FileExistsError:
             if not durable.is_directory(os.path.realpath(self.address)):
@@ -184,7 +197,7 @@ class LocalBacking(Backing):
 
     def make_folder(self, path: str) -> None:
         """Make the directory, and its name durable."""
-        with suppress(FileExistsError), durable.full_disk_named(self.address):
+        with suppress(FileExistsError), full_disk_named(self.address):
             durable.make_directory(self._at(path))
             self.sync(path.rpartition("/")[0])
 
@@ -211,14 +224,14 @@ class LocalBacking(Backing):
         return True
 
     def _rename(self, path: str, target: str) -> None:
-        with durable.full_disk_named(self.address):
+        with full_disk_named(self.address):
             durable.replace(self._at(path), self._at(target))
         self.sync(target.rpartition("/")[0])
 
     def link(self, folder: Folder, path: str, target: str) -> bool:
         """Make a hard link, and sync the bytes: a broker may not have."""
         try:
-            with durable.full_disk_named(self.address):
+            with full_disk_named(self.address):
                 durable.link(f"{folder}/{path}", self._at(target))
         except OSError as error:
             if error.errno not in UNLINKABLE:
@@ -227,7 +240,7 @@ class LocalBacking(Backing):
         try:
             made = os.open(self._at(target), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                with durable.full_disk_named(self.address):
+                with full_disk_named(self.address):
                     durable.fsync(made)
             finally:
                 os.close(made)
@@ -247,7 +260,7 @@ class LocalBacking(Backing):
 
     def sync(self, folder: str) -> None:
         """Sync the directory."""
-        with durable.full_disk_named(self.address):
+        with full_disk_named(self.address):
             durable.fsync_directory(self._at(folder) if folder else self.address)
 
     def locked(self) -> AbstractContextManager[Callable[[], None]]:
@@ -280,7 +293,7 @@ class _LocalLock:
         self._fd = -1
 
     def __enter__(self) -> Callable[[], None]:
-        with durable.full_disk_named(os.path.dirname(self._path)):  # noqa: PTH120
+        with full_disk_named(os.path.dirname(self._path)):  # noqa: PTH120
             self._fd = durable.open_lock(self._path, b"")
         try:
             is_ours = durable.lock_byte(self._fd)

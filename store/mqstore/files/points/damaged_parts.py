@@ -10,7 +10,7 @@ from typing import Final
 
 from mqstore.files.points.manifest import PointPart
 
-_LINE: Final = re.compile(r"(\S{1,64}) ([0-9]{1,13}) ([0-9]{1,13})")
+_PART_LINE: Final = re.compile(r"(\S{1,64}) ([0-9]{1,13}) ([0-9]{1,13})")
 MOST_BYTES: Final = 16 << 20
 
 
@@ -39,5 +39,5 @@ class DamagedParts:
 
 def decode_damaged(data: bytes) -> DamagedParts:
     """Return what a file says; lines in another form are left out."""
-    found = map(_LINE.fullmatch, data.decode(errors="replace").splitlines())
+    found = map(_PART_LINE.fullmatch, data.decode(errors="replace").splitlines())
     return DamagedParts((m[1], int(m[2]), int(m[3])) for m in found if m is not None)

@@ -264,7 +264,8 @@ def backlog_gauges(named: Named, query: BacklogQuery) -> str:
     with named.opened(query.topic, groups=query.request.named) as stores:
         snapshots = query.snapshots(stores)
         items, _ = query.look(stores, reads_halves=False, snapshots=snapshots)
-        measured = measure(items, query.request, time.time_ns() // 1_000_000)
+    as_of_ms = max(snapshot.taken_ms for snapshot in snapshots)
+    measured = measure(items, query.request, as_of_ms)
     return query.gauges(pa.Table.from_batches([measured]), snapshots)
 
 

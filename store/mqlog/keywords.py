@@ -8,8 +8,8 @@ is the option's own text, or a value of Python that stands for one::
     datetime             datetime(2026, 11, 21, tzinfo=UTC)   ISO-8601; a zone is required
     timedelta            timedelta(minutes=-10)           a duration; negative: before now
     path                 Path("/data/log2")               its text
-    list, tuple, set     ["ORDERS", "PAYMENTS"]           a list of names; tags joined by ||
-    dict                 {"ORDERS": {0: 23}}              JSON
+    list, tuple, set     ["SHOP_ORDERS", "PAYMENTS"]           a list of names; tags joined by ||
+    dict                 {"SHOP_ORDERS": {0: 23}}              JSON
 """
 
 import json

@@ -109,7 +109,7 @@ class Place:
 
         ``options`` are those of the Spark source in snake_case: ``tags="paid || cancelled"``,
         ``starting_timestamp=datetime(…)`` or ``"-1h"``, ``columns=["keys", "body"]``,
-        ``starting_offsets={"ORDERS": {0: 23}}``, ``sql``, ``keys``, ``on_corrupt="skip"`` and
+        ``starting_offsets={"SHOP_ORDERS": {0: 23}}``, ``sql``, ``keys``, ``on_corrupt="skip"`` and
         others. Nothing is opened yet. Raises InvalidOptionError, InvalidSchemaError.
         """
         with in_keywords():

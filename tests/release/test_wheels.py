@@ -1,6 +1,7 @@
 """A wheel that would not run where its tag says is found; those of a release are what they say."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,27 @@ on_x86_64_with_a_compiler = pytest.mark.skipif(
     compiling.local_compiler() is None or os.uname().machine != "x86_64",
     reason="needs a C compiler of x86_64",
 )
+
+
+def globs(line: str) -> list[str]:
+    names = line.replace("$(uname -m)", "x86_64")
+    return re.findall(r"dist/[^\s`]*\*[^\s`]*\.whl", names)
+
+
+def test_the_lines_of_the_guide_name_one_wheel_each_behind_make_dist(tmp_path: Path) -> None:
+    """And of spark-submit the pure one: a worker may be of another platform."""
+    (tmp_path / "dist" / "here").mkdir(parents=True)
+    for platform in wheels.platforms():
+        (tmp_path / "dist" / f"mqlog-1.0-py3-none-{platform}.whl").touch()
+    (tmp_path / "dist" / "here" / f"mqlog-1.0-py3-none-{LINUX}.whl").touch()
+    pages = [ROOT / name for name in ("README.md", "connector/README.md", "jobs/README.md")]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    patterns = [(glob, line) for line in lines for glob in globs(line)]
+
+    assert len(patterns) >= 4
+    for pattern, line in patterns:
+        (named,) = tmp_path.glob(pattern)
+        assert ("zip" in line or "py-files" in line) == named.name.endswith("-any.whl"), line
 
 
 def test_a_pure_wheel_is_well(tmp_path: Path) -> None:

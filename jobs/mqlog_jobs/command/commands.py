@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @place_command(
     FIRST_STEPS,
-    "mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent'",
+    "mqlog backlog /data/store -g CG_WAREHOUSE --subscription 'paid || sent'",
     "mqlog backlog /data/store --summary --by-tag",
     "mqlog backlog '/data/brokers/*/store' --summary --sort lag --fail-above 10000",
     "mqlog backlog rocketmq://ns1:9876 --watch --interval 5",
@@ -101,10 +101,10 @@ def backlog(
 
 @place_command(
     FIRST_STEPS,
-    "mqlog cat /data/store ORDERS -n 5",
-    "mqlog cat /data/store ORDERS/2@-3",
-    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'",
-    "mqlog cat rocketmq://ns1:9876 ORDERS --follow",
+    "mqlog cat /data/store SHOP_ORDERS -n 5",
+    "mqlog cat /data/store SHOP_ORDERS/2@-3",
+    "mqlog cat /data/store SHOP_ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'",
+    "mqlog cat rocketmq://ns1:9876 SHOP_ORDERS --follow",
     stores=StoresOfTopics,
     without=("as_csv",),
     takes_reads=True,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @command(
     SENDING,
-    "mqlog replay /data/store rocketmq://ns1:9876 -t ORDERS --since -2h --rate 500 --dry-run",
-    "mqlog replay rocketmq://ns1:9876 rocketmq://ns1:9876 -t '%DLQ%CG_SHOP' --to-origin",
-    "mqlog replay rocketmq://old:9876 rocketmq://new:9876 --create-topic --groups CG_SHOP",
+    "mqlog replay /data/store rocketmq://ns1:9876 -t SHOP_ORDERS --since -2h --rate 500 --dry-run",
+    "mqlog replay rocketmq://ns1:9876 rocketmq://ns1:9876 -t '%DLQ%CG_WAREHOUSE' --to-origin",
+    "mqlog replay rocketmq://old:9876 rocketmq://new:9876 --create-topic --groups CG_WAREHOUSE",
 )
 def replay(
     source: p.Source,

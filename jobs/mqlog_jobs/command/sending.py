@@ -22,9 +22,9 @@ _NOTE: Final = "interrupted: the lines that came are sent; Ctrl-C again ends at 
 
 @command(
     SENDING,
-    "echo paid | mqlog send rocketmq://ns1:9876 ORDERS --tag paid --key o-1",
-    "tail -F app.log | mqlog send rocketmq://ns1:9876 LOGS --linger 1s",
-    "mqlog send rocketmq://ns1:9876 ORDERS --json-lines -o createTopic=true < orders.jsonl",
+    "echo paid | mqlog send rocketmq://ns1:9876 SHOP_ORDERS --tag paid --key o-1",
+    "tail -F app.log | mqlog send rocketmq://ns1:9876 SHOP_PARCELS --linger 1s",
+    "mqlog send rocketmq://ns1:9876 SHOP_ORDERS --json-lines -o createTopic=true < orders.jsonl",
 )
 def send(
     address: Annotated[

@@ -65,13 +65,13 @@ def topics(named: "Named", form: "Form", *, system: System = False) -> None:
     _show(named, form, "topics", {}, system=system)
 
 
-@place_command(VIEWS, "mqlog queues /data/store --topic ORDERS")
+@place_command(VIEWS, "mqlog queues /data/store --topic SHOP_ORDERS")
 def queues(named: "Named", form: "Form", *, topic: Topic = None, system: System = False) -> None:
     """List the queues: offsets, messages, bytes, times of the first and the last message."""
     _show(named, form, "queues", {"subscribe": _only(topic)}, system=system)
 
 
-@place_command(VIEWS, "mqlog tags /data/store --topic ORDERS")
+@place_command(VIEWS, "mqlog tags /data/store --topic SHOP_ORDERS")
 def tags(named: "Named", form: "Form", *, topic: Topic = None) -> None:
     """Count the messages of each tag; --json and --csv have a row for each queue."""
     _show(named, form, "tags", {"subscribe": _only(topic)})
@@ -79,11 +79,11 @@ def tags(named: "Named", form: "Form", *, topic: Topic = None) -> None:
 
 @place_command(
     VIEWS,
-    "mqlog sql /data/store 'SELECT tags, count(*) FROM ORDERS GROUP BY tags'",
+    "mqlog sql /data/store 'SELECT tags, count(*) FROM SHOP_ORDERS GROUP BY tags'",
     "mqlog sql rocketmq://ns1:9876 'FROM backlog WHERE lag > 0' --json",
-    "mqlog sql old=/backup/store new=/data/store 'SELECT count(*) FROM old.ORDERS ANTI JOIN "
-    "new.ORDERS USING (msgId)'",
-    "mqlog sql /data/store 'SELECT keys, body FROM ORDERS' --since -1d --parquet orders.parquet",
+    "mqlog sql old=/backup/store new=/data/store 'SELECT count(*) FROM old.SHOP_ORDERS ANTI JOIN "
+    "new.SHOP_ORDERS USING (msgId)'",
+    "mqlog sql /data/store 'SELECT body FROM SHOP_ORDERS' --since -1d --parquet orders.parquet",
     stores=NamedStores,
     takes_reads=True,
 )
@@ -156,7 +156,7 @@ def table(
 
 @place_command(
     MORE_TABLES,
-    "mqlog scheduled /data/store --topic ORDERS",
+    "mqlog scheduled /data/store --topic SHOP_ORDERS",
     "mqlog scheduled '/data/brokers/*/store' --all --json",
 )
 def scheduled(
@@ -181,7 +181,7 @@ def scheduled(
 
 @place_command(
     MORE_TABLES,
-    "mqlog retries /data/store -g CG_SHOP",
+    "mqlog retries /data/store -g CG_WAREHOUSE",
     "mqlog retries /data/store --dead --since -1d --json",
 )
 def retries(
@@ -205,7 +205,7 @@ def retries(
     _show(named, form, "retries", options, wanted=wanted, number=number)
 
 
-@place_command(MORE_TABLES, "mqlog halfmessages /data/store --topic ORDERS")
+@place_command(MORE_TABLES, "mqlog halfmessages /data/store --topic SHOP_ORDERS")
 def halfmessages(
     named: "Named",
     form: "Form",
@@ -219,7 +219,7 @@ def halfmessages(
     _show(named, form, "halfmessages", options, number=number)
 
 
-@place_command(MORE_TABLES, "mqlog offsets /data/store -g CG_SHOP")
+@place_command(MORE_TABLES, "mqlog offsets /data/store -g CG_WAREHOUSE")
 def offsets(
     named: "Named",
     form: "Form",
@@ -234,7 +234,8 @@ def offsets(
 
 
 @place_command(
-    MORE_TABLES, "mqlog lagcompare /data/store -g CG_SHOP --subscription 'CG_SHOP=paid || sent'"
+    MORE_TABLES,
+    "mqlog lagcompare /data/store -g CG_WAREHOUSE --subscription 'CG_WAREHOUSE=paid || sent'",
 )
 def lagcompare(
     named: "Named",
@@ -273,7 +274,7 @@ def groups(
     _show(named, form, "groups", {"groups": groups}, system=system)
 
 
-@place_command(MORE_TABLES, "mqlog subscriptions rocketmq://ns1:9876 -g CG_SHOP")
+@place_command(MORE_TABLES, "mqlog subscriptions rocketmq://ns1:9876 -g CG_WAREHOUSE")
 def subscriptions(
     named: "Named",
     form: "Form",

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @place_command(
     VIEWS,
-    "mqlog latency rocketmq://ns1:9876 -t ORDERS -g CG_SHOP --since -1h",
-    "mqlog latency /data/store -t ORDERS --interval 10m --json",
+    "mqlog latency rocketmq://ns1:9876 -t SHOP_ORDERS -g CG_WAREHOUSE --since -1h",
+    "mqlog latency /data/store -t SHOP_ORDERS --interval 10m --json",
 )
 def latency(
     named: "Named",
@@ -95,8 +95,8 @@ BrokerConf: TypeAlias = Annotated[
 
 @place_command(
     VIEWS,
-    "mqlog why rocketmq://ns1:9876 -g CG_SHOP --look-again 15s",
-    "mqlog why /data/store -g CG_SHOP --subscription 'paid || sent' --json",
+    "mqlog why rocketmq://ns1:9876 -g CG_WAREHOUSE --look-again 15s",
+    "mqlog why /data/store -g CG_WAREHOUSE --subscription 'paid || sent' --json",
 )
 def why(
     named: "Named",
@@ -130,7 +130,7 @@ def why(
 
 @place_command(
     VIEWS,
-    "mqlog forecast rocketmq://ns1:9876 -g CG_SHOP --look-again 30s",
+    "mqlog forecast rocketmq://ns1:9876 -g CG_WAREHOUSE --look-again 30s",
     "mqlog forecast /data/store --samples samples.parquet --broker-conf /opt/rocketmq/broker.conf",
 )
 def forecast(
@@ -156,7 +156,7 @@ def forecast(
 @place_command(
     VIEWS,
     "mqlog record rocketmq://ns1:9876 --every 30s samples.parquet",
-    "mqlog record /data/store --every 30s --max-size 1g -g CG_SHOP samples.parquet",
+    "mqlog record /data/store --every 30s --max-size 1g -g CG_WAREHOUSE samples.parquet",
     without=("as_csv",),
 )
 def record(

@@ -20,7 +20,9 @@ FORECAST_VIEW: Final = (
     FieldView("loss", "LOST IN", "number"),
     FieldView("lossBy", "BY", rank=1),
 )
-_UNKNOWN: Final = "–"
+_UNKNOWN: Final = "?"
+_NEVER_GONE: Final = "never"
+_NOTHING_WAITS: Final = "–"
 
 
 def forecasts(console: Console, rows: Sequence[Row], _total: int) -> None:
@@ -43,8 +45,8 @@ def _shaped(row: Row) -> Row:
         **row,
         "stored": rate(_number(row["storedRate"])),
         "consumed": rate(_number(row["consumedRate"])),
-        "zero": ahead(now, row, "etaZero"),
-        "loss": ahead(now, row, "etaLoss"),
+        "zero": ahead(now, row, "etaZero", _never(row)),
+        "loss": ahead(now, row, "etaLoss", _UNKNOWN if row["lag"] else _NOTHING_WAITS),
     }
 
 
@@ -52,11 +54,17 @@ def _number(value: object) -> float | None:
     return value if isinstance(value, float) else None
 
 
-def ahead(now: datetime, row: Mapping[str, object], name: str) -> str:
+def _never(row: Row) -> str:
+    """Return what stands where a queue has no time of catching up: its rates may be known."""
+    rates = row["storedRate"], row["consumedRate"]
+    return _NEVER_GONE if all(isinstance(rate, float) for rate in rates) else _UNKNOWN
+
+
+def ahead(now: datetime, row: Mapping[str, object], name: str, otherwise: str = _UNKNOWN) -> str:
     """Return how long it is until a time, with its spread: 12 s (10 s to 15 s)."""
     at = row[name]
     if not isinstance(at, datetime):
-        return _UNKNOWN
+        return otherwise
     low, high = row[f"{name}Earliest"], row[f"{name}Latest"]
     told = _until(now, at)
     if low == at == high:

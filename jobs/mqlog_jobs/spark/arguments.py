@@ -64,7 +64,7 @@ def option(text: str) -> tuple[str, str]:
     """Return NAME and VALUE of ``NAME=VALUE``; the value may hold more equals signs."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE, such as groups=CG_SHOP")
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE, such as groups=CG_WAREHOUSE")
     return name.strip(), value
 
 

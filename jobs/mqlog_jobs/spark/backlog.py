@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the job with these arguments, those of the process if None; return its exit code."""
     parser = arguments.parser(
         "Report the messages that consumer groups have not consumed yet.",
-        "backlog.py --from /data/broker-a/store --to console --option groups=CG_SHOP",
+        "backlog.py --from /data/broker-a/store --to console --option groups=CG_WAREHOUSE",
     )
     job_output.add_arguments(parser)
     given = parser.parse_args(argv)

@@ -1,7 +1,8 @@
 r"""Job: write rows of Parquet, CSV, JSON or a table as messages to a store.
 
     spark-submit jobs/mqlog_jobs/spark/publish.py --from parquet:/data/orders --to /data/store \
-        --select "'ORDERS' AS topic" --select "id AS keys" --select "to_json(struct(*)) AS body"
+        --select "'SHOP_ORDERS' AS topic" --select "id AS keys" \
+        --select "to_json(struct(*)) AS body"
 
 Rows need the columns of a write (body, topic, tags, keys, properties, …); ``--select`` makes one
 from an SQL expression. CSV and JSON have no types of their own: a column of a write is read as
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the job with these arguments, those of the process if None; return its exit code."""
     parser = arguments.parser(
         "Write rows as messages.",
-        "publish.py --from json:/data/orders --to /data/broker-a/store --option topic=ORDERS",
+        "publish.py --from json:/data/orders --to /data/broker-a/store --option topic=SHOP_ORDERS",
     )
     parser.add_argument(
         "--from",

@@ -1,7 +1,7 @@
 """Job: messages of stores or clusters to a cluster again, each once; ``mqlog replay`` with Spark.
 
     spark-submit jobs/mqlog_jobs/spark/replay.py --from /data/store --to rocketmq://ns1:9876 \
-        --topic ORDERS --since 2026-11-20T10:00Z --create-topic
+        --topic SHOP_ORDERS --since 2026-11-20T10:00Z --create-topic
 
 Exactly once, tasks read and encode messages and the driver sends them; at least once, tasks send.
 For the rest it is the command: the same messages, queues and notes of what was sent, so that either
@@ -112,7 +112,7 @@ def _replay(given: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = arguments.parser(
         "Send messages of stores or clusters to a cluster again, each once.",
-        "replay.py --from /data/broker-a/store --to rocketmq://ns1:9876 --topic ORDERS",
+        "replay.py --from /data/broker-a/store --to rocketmq://ns1:9876 --topic SHOP_ORDERS",
     )
     for flag, name, text in (
         ("--from", "source", "a store directory, a glob of several, or the address of a cluster"),

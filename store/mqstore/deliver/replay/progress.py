@@ -5,7 +5,7 @@ the ranges of the source queues that this write takes, and those that earlier wr
 newest record tells all. A run takes what is wanted and was not taken yet; a write that was begun
 and not finished is finished first, with the same ranges.
 
-    {"done":[["broker-a","ORDERS",0,[[0,500]]]],"takes":[["broker-a","ORDERS",0,[[500,900]]]]}
+    {"done":[["broker-a","SHOP_ORDERS",0,[[0,500]]]],"takes":[["broker-a","SHOP_ORDERS",0,[[500,900]]]]}
 """
 
 import json

@@ -1,9 +1,10 @@
 """The command ``mqlog``: it shows, keeps, checks and repairs stores, without a broker.
 
-Exit codes: 0 done; 1 ``verify`` or ``doctor`` found errors, ``audit`` differences, ``salvage`` lost
-something, ``snapshot --hold-max`` removed points, or ``find`` found nothing; 2 a wrong argument, a
-store that cannot be read, or output that cannot be written, with one line on standard error; 3 a
-backlog is larger than ``--fail-above``; 130 interrupted; 141 the reader of the pipe is gone.
+Exit codes: 0 done; 1 ``verify`` or ``doctor`` found errors, ``audit`` differences, ``why`` a
+reason, ``salvage`` lost something, ``snapshot --hold-max`` removed points, or ``find`` found
+nothing; 2 a wrong argument, a store that cannot be read, or output that cannot be written, with one
+line on standard error; 3 a backlog is larger than ``--fail-above``; 130 interrupted; 141 the reader
+of the pipe is gone.
 
 The module imports the rest in ``main``: an interrupt meanwhile has the exit code 130 too.
 """

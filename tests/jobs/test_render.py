@@ -8,6 +8,7 @@ from rich.console import Console
 
 from mqlog_jobs.output import amounts, render
 from mqlog_jobs.output.render import FieldView
+from mqlog_jobs.output.table_views import RETRY_VIEW
 
 COLUMNS = (
     FieldView("group", "GROUP", once=True),
@@ -215,3 +216,49 @@ def test_a_heading_gives_no_commands_either() -> None:
     render.heading(console, "group" + HOSTILE, "match " + HOSTILE)
 
     assert stream.getvalue().replace("\n", "").isprintable()
+
+
+def test_a_pipe_gets_the_lines_that_a_wide_terminal_shows() -> None:
+    """They are not drawn by rich there, which takes twenty times as long."""
+    columns = [
+        render.FieldView("group", "GROUP", once=True, style="bold"),
+        render.FieldView("topic", "TOPIC", stretch=True),
+        render.FieldView("lag", "LAG", "count"),
+        render.FieldView("waiting", "", "bar"),
+        render.FieldView("status", "STATUS", "status"),
+    ]
+    names = ("g", "g", "\u8ba2\u5355", "h\x1b[31m")
+    rows = [
+        {
+            "group": name,
+            "topic": "T" * n,
+            "lag": n * 1000,
+            "waiting": n,
+            "status": "OK" if n else None,
+        }
+        for n, name in enumerate(names)
+    ]
+    wide, pipe = io.StringIO(), io.StringIO()
+    drawn = Console(file=wide, force_terminal=True, color_system=None, width=10_000)
+    render.table(drawn, columns, rows)
+    render.table(render.terminal(pipe), columns, rows)
+
+    shown = [line.rstrip() for line in wide.getvalue().splitlines()]
+    assert pipe.getvalue().splitlines() == shown
+    assert len(shown) > len(rows) + 2  # A gap stands between groups.
+
+
+def test_a_retry_on_a_narrow_terminal_keeps_what_names_the_message() -> None:
+    columns = [one for one in RETRY_VIEW if one.name != "state"]
+    row = {one.name: None for one in columns} | {
+        "kind": "RETRY", "originTopic": "SHOP_ORDERS", "originQueueId": 3,
+        "originQueueOffset": 4711,
+        "msgId": "F" * 32, "keys": "order-4711", "reconsumeTimes": 3, "tags": "paid",
+        "consumed": "19 more", "storeTimestamp": None,
+    }  # fmt: skip
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system=None, width=80)
+    render.table(console, columns, [row])
+
+    head = out.getvalue().splitlines()[0].split()
+    assert head == ["KIND", "TRIES", "TOPIC", "QUEUE", "OFFSET", "ID"]

@@ -205,7 +205,8 @@ app = typer.Typer(
     cls=_Commands,
     help=_PURPOSE,
     epilog="mqlog COMMAND -h explains a command, with examples.\n\n"
-    "Exit codes: 0 done; 1 verify or doctor found errors, audit found differences, salvage lost "
+    "Exit codes: 0 done; 1 verify or doctor found errors, audit found differences, why found a "
+    "reason, salvage lost "
     "something, snapshot --hold-max removed points, or find found nothing; 2 an argument is wrong, "
     "a store cannot be read or output cannot be written; "
     "3 backlog --fail-above: a group has more messages waiting; "

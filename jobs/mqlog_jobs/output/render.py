@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final, Literal, TextIO, TypeAlias
 
 from rich import box
@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mqlog_jobs.output.amounts import about_size, count, instant, moment, size, span
+from mqlog_jobs.output.table_lines import LineColumn, lines_of
 from mqstore.errors import printable, shown
 
 Row: TypeAlias = Mapping[str, object]
@@ -103,6 +104,15 @@ def table(console: Console, columns: Sequence[FieldView], rows: Sequence[Row]) -
         for column in columns
     }
     full = {column.name: _width(column, cells[column.name]) for column in columns}
+    if not console.is_terminal:
+        pairs = pairwise(rows)
+        ends = [_first_differs(columns, row, following) for row, following in pairs]
+        shown_columns = [
+            LineColumn(column.head, column.kind in _RIGHT, full[column.name], cells[column.name])
+            for column in columns
+        ]
+        console.file.writelines(lines_of(shown_columns, ends, console.encoding))
+        return
     kept = _fitting(columns, full, console.width)
     widths = _stretched(kept, full, console.width)
     drawn = Table(
@@ -125,7 +135,7 @@ def table(console: Console, columns: Sequence[FieldView], rows: Sequence[Row]) -
         last = number + 1 == len(rows)
         section = not last and _first_differs(kept, row, rows[number + 1])
         drawn.add_row(*(cells[column.name][number] for column in kept), end_section=section)
-    _print(console, drawn)
+    console.print(drawn)
     dropped = ", ".join(column.head for column in columns if column.head and column not in kept)
     if dropped:  # A bar has no head: it repeats the number beside it.
         console.print(Text(f"not shown, the terminal is too narrow: {dropped}", style="dim"))
@@ -258,17 +268,6 @@ def _shape(kind: Kind, value: object) -> str:
         case _:
             text = shown(value)
     return text
-
-
-def _print(console: Console, drawn: Table) -> None:
-    if console.is_terminal:
-        console.print(drawn)
-        return
-    with console.capture() as capture:
-        console.print(drawn)
-    # A table is padded to its width; in a pipe the end of a line is its last word.
-    for line in capture.get().splitlines():
-        console.file.write(f"{line.rstrip()}\n")
 
 
 def _width(column: FieldView, cells: Iterable[Text]) -> int:

@@ -41,16 +41,16 @@ SCHEDULED_VIEW: Final = (
 )
 RETRY_VIEW: Final = (
     FieldView("kind", "KIND", "status"),
-    FieldView("storeTimestamp", "STORED (UTC)", "time", rank=3),
-    FieldView("consumed", "CONSUMED", rank=2),
-    FieldView("state", "STATE", "status", rank=1),
+    FieldView("storeTimestamp", "STORED (UTC)", "time", rank=6),
+    FieldView("consumed", "CONSUMED", rank=7),
+    FieldView("state", "STATE", "status", rank=4),
     FieldView("reconsumeTimes", "TRIES", "number"),
     FieldView("originTopic", "TOPIC", stretch=True, style="bold"),
-    FieldView("originQueueId", "QUEUE", "number", rank=5),
-    FieldView("originQueueOffset", "OFFSET", "count", rank=6),
-    FieldView("tags", "TAG", rank=4, style="cyan"),
-    FieldView("keys", "KEYS", rank=1),
-    FieldView("msgId", "ID", rank=7),
+    FieldView("originQueueId", "QUEUE", "number", rank=1),
+    FieldView("originQueueOffset", "OFFSET", "count", rank=2),
+    FieldView("tags", "TAG", rank=8, style="cyan"),
+    FieldView("keys", "KEYS", rank=5),
+    FieldView("msgId", "ID", rank=3),
 )
 HALF_VIEW: Final = (
     FieldView("bornTimestamp", "BORN (UTC)", "time"),

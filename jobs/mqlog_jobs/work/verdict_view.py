@@ -1,12 +1,15 @@
 """Verdicts about consumer groups on a terminal: the word, what shows it, what to run next."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 import pyarrow as pa
+import typer
 from rich.console import Console
 from rich.text import Text
 
+from mqlog_jobs.machine.codes import FOUND
 from mqlog_jobs.output import render
 from mqlog_jobs.output.form import Form, rows_of
 from mqlog_jobs.output.render import Row, heading
@@ -23,7 +26,7 @@ def show_verdicts(
 ) -> None:
     """Print the verdicts of groups; the commands in them name the places that were read.
 
-    Raises as ``show_table``.
+    Exits with the code FOUND if there is one. Raises as ``show_table``.
     """
     rows = read_table(named, TableQuery("verdicts", options, system=system))
     place = " ".join(shlex.quote(printable(path)) for path in named.paths)
@@ -32,14 +35,15 @@ def show_verdicts(
     rows = rows.set_column(at, rows.schema.field(at), pa.array(commands, pa.string()))
     if not form.written(rows):
         verdicts(render.terminal(), rows_of(rows), rows.num_rows)
+    if rows.num_rows:
+        raise typer.Exit(FOUND)
 
 
 def verdicts(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print the verdicts of each group, one below the other."""
     for group, members in each_group(console, rows):
         heading(console, group)
-        for row in members:
-            about = _about(row)
+        for row, about in _folded(members):
             line = Text.assemble("  ", (str(row["verdict"]), "bold yellow"), "  ", (about, "bold"))
             console.print(line, soft_wrap=True)
             console.print(Text(f"    {printable(str(row['evidence']))}"), soft_wrap=True)
@@ -48,11 +52,24 @@ def verdicts(console: Console, rows: Sequence[Row], _total: int) -> None:
         console.print(_NO_VERDICT, style="dim")
 
 
-def _about(row: Row) -> str:
+def _folded(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
+    """Yield each verdict with what it is about; queues of which the same is said are one."""
+    same = groupby(rows, lambda row: (row["verdict"], row["topic"], row["brokerName"], _said(row)))
+    for _, members in same:
+        first, *others = members
+        more = "".join(f", {row['queueId']}" for row in others)
+        yield first, _about(first, more)
+
+
+def _said(row: Row) -> object:
+    return row["evidence"] if row["queueId"] is not None else object()
+
+
+def _about(row: Row, more_queues: str = "") -> str:
     """Return which topic, or which queue of which broker, a verdict is about."""
     if row["topic"] is None:
         return ""
     topic = shown(str(row["topic"]))
     if row["queueId"] is None:
         return topic
-    return f"{topic}/{row['queueId']} of {shown(str(row['brokerName']))}"
+    return f"{topic}/{row['queueId']}{more_queues} of {shown(str(row['brokerName']))}"

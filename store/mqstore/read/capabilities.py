@@ -112,6 +112,19 @@ def unreadable(source: BoundsSource, queues: Sequence[QueueBounds]) -> Mapping[s
 
 
 @runtime_checkable
+class SamplesTimes(Protocol):
+    """A BoundsSource that can look whether the clock of its broker went back. Not every one can."""
+
+    def went_back(self, queues: Sequence[QueueBounds]) -> list[bool]:
+        """Tell for each queue whether a few of its messages show that store timestamps go back."""
+
+
+def went_back(source: BoundsSource, queues: Sequence[QueueBounds]) -> list[bool]:
+    """Return what ``SamplesTimes.went_back`` does; False where nobody looks."""
+    return source.went_back(queues) if isinstance(source, SamplesTimes) else [False] * len(queues)
+
+
+@runtime_checkable
 class ShowsMembers(Protocol):
     """A BoundsSource whose broker can ask the consumers of a group. Not every one does."""
 

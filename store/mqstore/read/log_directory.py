@@ -143,6 +143,10 @@ class LogBounds(StoreBounds):
             for queue, ms in zip(queues, times_ms, strict=True)
         ]
 
+    def went_back(self, queues: Sequence[QueueBounds]) -> list[bool]:
+        """Return False of each: ConsumeQueues, by which to look at messages, may not be there."""
+        return [False] * len(queues)
+
     def weigh(self, slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
         """Return bytes of the records; exact up to a million messages of a slice."""
         return [self._weigh(piece) for piece in slices]

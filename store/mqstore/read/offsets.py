@@ -4,16 +4,18 @@ Reference: Spark's KafkaOffsetRangeLimit (intent as a value, resolved later), Ka
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.format.arrays import Span
+from mqstore.read.capabilities import went_back
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import BoundsSource, Snapshot
 
 _LOG = logging.getLogger(__name__)
+_SHOWN_QUEUES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def resolve(
     """
     asked = [(queue, ask(queue)) for queue in snapshot.queues]
     timed = [(q, p.ms) for q, wanted in asked for p in wanted if isinstance(p, AtTimestamp)]
+    _warn_of_clock(source, snapshot, list(dict.fromkeys(queue for queue, _ in timed)))
     found = iter(source.first_at([q for q, _ in timed], [ms for _, ms in timed]))
     resolved = []
     for queue, (wanted_start, wanted_end) in asked:
@@ -81,6 +84,21 @@ def resolve(
         start, end = _held(queue, start, end, fail_on_data_loss=fail_on_data_loss)
         resolved.append((queue, start, end))
     return resolved
+
+
+def _warn_of_clock(source: BoundsSource, snapshot: Snapshot, queues: Sequence[QueueBounds]) -> None:
+    """Log a warning that names the queues in which a time is no place."""
+    known = zip(queues, went_back(source, queues), strict=True)
+    named = [f"{queue.topic}/{queue.queue_id}" for queue, is_back in known if is_back]
+    if named:
+        _LOG.warning(
+            "%s: storeTimestamp goes back within %s (%d queues in all): the broker's clock was set "
+            "back. Messages on the other side of a start or an end by time are left out; a filter "
+            "on storeTimestamp finds them",
+            snapshot.origin.name,
+            ", ".join(named[:_SHOWN_QUEUES]),
+            len(named),
+        )
 
 
 def _place(queue: QueueBounds, position: Position, found: Iterator[int]) -> int:

@@ -4,12 +4,14 @@ Reference: DefaultMessageStore#getOffsetInQueueByTime, ConsumeQueue#getOffsetInQ
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Final
 
 import numpy as np
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
@@ -26,6 +28,9 @@ from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.tail import StoreTail
 from mqstore.read.weights import weigh_slice
+
+_SAMPLES: Final = 4096
+_SAMPLES_OF_QUEUE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,27 @@ class StoreBounds:
     def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
         """Bisect: store timestamps do not go back within a queue (format rule §5.8.3)."""
         return [self._first(queue, ms) for queue, ms in zip(queues, times_ms, strict=True)]
+
+    def went_back(self, queues: Sequence[QueueBounds]) -> list[bool]:
+        """Look at 2 to 64 messages of each queue, spread evenly, the first and the last of them."""
+        most = _SAMPLES // max(1, len(queues)) if not self.store.place.folder.is_remote else 0
+        return [self._goes_back(queue, min(max(most, 2), _SAMPLES_OF_QUEUE)) for queue in queues]
+
+    def _goes_back(self, queue: QueueBounds, most: int) -> bool:
+        if queue.high - queue.low < 2:
+            return False
+        units, before = self.store.queue(queue.topic, queue.queue_id), 0
+        for number in np.linspace(queue.low, queue.high - 1, most).astype(np.int64).tolist():
+            with suppress(CorruptStoreError, FileNotFoundError):  # Reads of it tell.
+                unit = units.read(number, number + 1)[0]
+                header = self.store.log.header(int(unit["physical_offset"]))
+                if header is None or int(header["total_size"]) != int(unit["size"]):
+                    continue
+                stored_ms = int(header["store_timestamp_ms"])
+                if stored_ms < before:
+                    return True
+                before = stored_ms
+        return False
 
     def weigh(self, slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
         """Return bytes from the sizes in the ConsumeQueues; exact up to a million messages."""

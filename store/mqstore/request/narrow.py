@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
+from mqstore.read.capabilities import went_back
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import QueueSlice
 from mqstore.read.tags import SEPARATOR, SUB_ALL, parse_tags
@@ -65,6 +66,9 @@ def _stored_in(left: Left) -> Iterator[QueueSlice]:
                 starts = source.first_at(queues, [left.first_ms - CLOCK_BACK_MS] * len(queues))
             if left.last_ms is not None:
                 ends = source.first_at(queues, [left.last_ms + CLOCK_BACK_MS + 1] * len(queues))
-        for piece, start, end in zip(pieces, starts, ends, strict=True):
-            if start < end:
+            whole = went_back(source, queues)  # Then a time is no place: the filter sees all.
+        for piece, start, end, is_whole in zip(pieces, starts, ends, whole, strict=True):
+            if is_whole:
+                yield piece
+            elif start < end:
                 yield replace(piece, start=start, end=end, weight=None)

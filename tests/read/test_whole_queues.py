@@ -173,7 +173,7 @@ def test_a_queue_with_any_damage_is_never_silently_short(tmp_path: Path, seed: i
 def test_the_last_messages_of_a_killed_broker_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_queues, "_ENTERED_S", 0.0)
+    monkeypatch.setattr(whole_queues, "_LAST_ENTERED_S", 0.0)
     laid = lay_out(tmp_path / "store", keyed(), Layout(queue_units=UNITS, abort=True))
     zero_from(laid.root, 57)
     with caplog.at_level(logging.WARNING):

@@ -45,6 +45,8 @@ _MOST_STARTS: Final = LOOKED_AT_BYTES // _LEAST_BYTES
 OTHER_QUEUES: Final = 16
 """So many queues are looked at that were not asked for: they tell how far the broker came."""
 _ENTERED_S: Final = 1.0
+_LAST_ENTERED_S: Final = 0.2
+"""Of the last records of a log; no broker has its lock, but one elsewhere may run."""
 _ENTERED_LOOK_S: Final = 0.02
 _CONTROLLED: Final = "epochFileCheckpoint"
 
@@ -167,7 +169,7 @@ class _EnteredLater:
         """``entered_to`` is behind the last record that is known to have its unit."""
         self._store = store
         self._entered_to = entered_to
-        self._deadline = time.monotonic() + _ENTERED_S
+        self._began = time.monotonic()
         self._is_told = False
 
     def is_lost(self, missing: _Missing) -> bool:
@@ -175,8 +177,8 @@ class _EnteredLater:
         store, is_last = self._store, missing.place >= self._entered_to
         if is_last and (self._is_told or is_locked(f"{store.root}/{LOCK}")):
             return False  # Its broker runs.
-        is_entered = False
-        while not is_entered and time.monotonic() < self._deadline:
+        is_entered, longest = False, _LAST_ENTERED_S if is_last else _ENTERED_S
+        while not is_entered and time.monotonic() - self._began < longest:
             time.sleep(_ENTERED_LOOK_S)
             is_entered = missing.is_entered(store.log.low)
         if is_last and not is_entered:

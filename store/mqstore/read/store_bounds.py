@@ -29,8 +29,8 @@ from mqstore.read.store_records import StoreRecords
 from mqstore.read.tail import StoreTail
 from mqstore.read.weights import weigh_slice
 
-_SAMPLES: Final = 4096
-_SAMPLES_OF_QUEUE: Final = 64
+_LOOKED_AT_MESSAGES: Final = 4096
+_LOOKED_AT_OF_QUEUE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,12 @@ class StoreBounds:
 
     def went_back(self, queues: Sequence[QueueBounds]) -> list[bool]:
         """Look at 2 to 64 messages of each queue, spread evenly, the first and the last of them."""
-        most = _SAMPLES // max(1, len(queues)) if not self.store.place.folder.is_remote else 0
-        return [self._goes_back(queue, min(max(most, 2), _SAMPLES_OF_QUEUE)) for queue in queues]
+        most = (
+            _LOOKED_AT_MESSAGES // max(1, len(queues))
+            if not self.store.place.folder.is_remote
+            else 0
+        )
+        return [self._goes_back(queue, min(max(most, 2), _LOOKED_AT_OF_QUEUE)) for queue in queues]
 
     def _goes_back(self, queue: QueueBounds, most: int) -> bool:
         if queue.high - queue.low < 2:

@@ -5,12 +5,11 @@ Reference: MessageStoreConfig; DefaultMessageStore.CleanCommitLogService#isTimeT
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Final
 
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.files.config.java_properties import parse_int, parse_properties
@@ -60,11 +59,10 @@ class RetentionPolicy:
         UtilAll#isItTimeToDo, which comes no further than the first hour that is no number.
         """
         kept = parse_int(settings.get("fileReservedTime", ""))
-        hours = takewhile(_is_number, map(parse_int, _hours(settings)))
         forces = settings.get("cleanFileForciblyEnable", "true").lower() == "true"
         return cls(
             _DEFAULT_KEPT_MS if kept is None else max(kept, 0) * HOUR_MS,
-            frozenset(hour for hour in hours if 0 <= hour < _MOST_HOURS) or _DEFAULT_HOURS,
+            frozenset(h for h in _hours(settings) if 0 <= h < _MOST_HOURS) or _DEFAULT_HOURS,
             _ratio(settings.get("diskMaxUsedSpaceRatio"), _RECLAIM),
             _ratio(settings.get("diskSpaceCleanForciblyRatio"), _FORCE) if forces else None,
         )
@@ -136,13 +134,13 @@ def _warn_of_defaults(path: str, *values: str | None) -> None:
             _LOG.warning("%s: a broker takes its default for %s=%s", shown(path), name, told)
 
 
-def _hours(settings: Mapping[str, str]) -> Sequence[str]:
-    """Return the texts of deleteWhen; a broker of 5.x trims it."""
-    return settings.get("deleteWhen", "").strip().split(";")[:_MOST_HOURS]
-
-
-def _is_number(found: int | None) -> TypeGuard[int]:
-    return found is not None
+def _hours(settings: Mapping[str, str]) -> Iterator[int]:
+    """Yield the hours of deleteWhen up to one that is no number; a broker of 5.x trims the text."""
+    for text in settings.get("deleteWhen", "").strip().split(";")[:_MOST_HOURS]:
+        hour = parse_int(text)
+        if hour is None:
+            return
+        yield hour
 
 
 def _ratio(text: str | None, usual: tuple[int, int, int]) -> float:

@@ -392,3 +392,8 @@ class NoSpaceError(StoreError):
 
     condition = "MQLOG_NO_SPACE"
     what: str
+
+
+def is_of_absence(error: StoreError) -> bool:
+    """Tell whether an error is that a server of a cluster is away for now."""
+    return error.condition.startswith(("MQLOG_BROKER_UNAVAILABLE", "MQLOG_NO_MASTER"))

@@ -328,6 +328,27 @@ def test_top_shows_what_a_broker_stores_that_joined(
         assert "U" in {flow.topic for flow in meter.measure().flows}
 
 
+def test_top_goes_on_with_the_others_while_a_broker_is_away(
+    fake: FakeCluster, broker: FakeCluster
+) -> None:
+    fake.fill("T", 3)
+    fake.committed["T", "g", 0] = 1
+    queue = broker.fill("U", 5, broker="broker-b")
+    fake.queues["broker-b", "U", 0] = queue
+    fake.addresses["broker-b"] = {0: broker.address}
+    with (
+        Named.of([f"rocketmq://{fake.address}"]).opened(damaged=True) as stores,
+        closing(Meter(stores, BacklogRequest())) as meter,
+    ):
+        assert meter.measure().away == ()
+        broker.fault = lambda _: b""
+        measured = meter.measure()
+        assert [told.partition(":")[0] for told in measured.away] == ["broker-b"]
+        assert [(flow.group, flow.lag) for flow in measured.flows][:1] == [("g", 2)]
+        broker.fault = lambda _: None
+        until(lambda: meter.measure().away == ())
+
+
 def test_a_watched_backlog_shows_a_broker_that_joins(fake: FakeCluster, run: Run) -> None:
     fake.fill("T", 3)
     fake.committed["T", "g", 0] = 1
@@ -341,6 +362,22 @@ def test_a_watched_backlog_shows_a_broker_that_joins(fake: FakeCluster, run: Run
     words = ("--watch", "--interval", "1", "--count", "3", "--json")
     rows = run("backlog", f"rocketmq://{fake.address}", *words).rows
     assert {row["brokerName"] for row in rows} == {"broker-a", "broker-b"}
+
+
+def test_a_watched_backlog_goes_on_when_all_servers_were_away(fake: FakeCluster, run: Run) -> None:
+    fake.fill("T", 3)
+    fake.committed["T", "g", 0] = 1
+
+    def end_the_second(request: dict[str, Any]) -> bytes | None:
+        opened = sum(one["opaque"] == 1 for one in fake.requests)  # Twice for each look.
+        return b"" if request["opaque"] == 1 and opened == 3 else None
+
+    fake.fault = end_the_second
+    words = ("--watch", "--interval", "1", "--count", "3", "--json")
+    done = run("backlog", f"rocketmq://{fake.address}", *words)
+    assert done.code == 0
+    assert len(done.rows) == 2
+    assert "MQLOG_BROKER_UNAVAILABLE" in done.err
 
 
 def test_a_cluster_is_followed_and_its_offsets_are_compared(fake: FakeCluster, look: Any) -> None:

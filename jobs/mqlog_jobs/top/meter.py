@@ -10,7 +10,7 @@ so rates are those of the last ``WINDOW_S`` seconds.
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from mqlog_jobs.top.queues import OpenedQueues, QueueFlow
@@ -18,6 +18,7 @@ from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
+from mqstore.errors import StoreError, is_of_absence
 from mqstore.read.capabilities import Tail, followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
@@ -122,6 +123,7 @@ class Meter:
         self._items: Sequence[BacklogItem] = ()
         self._snapshots: Sequence[Snapshot] = ()
         self._opened: OpenedQueues | None = None
+        self._measured: Measured | None = None
         self._tails = _tails(stores.sources)
 
     def close(self) -> None:
@@ -132,13 +134,19 @@ class Meter:
     def measure(self) -> Measured:
         """Look at the stores and return the rates since the oldest look of the window.
 
+        What groups have on a broker that is away is left out.
         Raises what a look raises: StoreReplacedError, CorruptConfigError, UnknownGroupError.
         """
         self._tails += _tails(self._stores.join())
         for tail in self._tails:
             tail.look(at_once=True)
         snapshots = [tail.snapshot for tail in self._tails]
-        look = self._look(snapshots)
+        try:
+            look = self._look(snapshots)
+        except StoreError as error:
+            if self._measured is None or not is_of_absence(error):
+                raise
+            return replace(self._measured, away=(*self._away(snapshots), str(error)))
         if self._opened is not None:
             self._opened.note(look.at_s, self._items, snapshots)
         since = next((one for one in self._looks if one.at_s >= look.at_s - WINDOW_S), None)
@@ -147,11 +155,6 @@ class Meter:
         while self._looks and since is not None and self._looks[0].at_s < since.at_s:
             self._looks.popleft()
         self._looks.append(look)
-        away = [
-            f"{snapshot.broker_name}: {tail.away}"
-            for snapshot, tail in zip(snapshots, self._tails, strict=True)
-            if tail.away is not None
-        ]
         change = _Change(look, since)
         own = [
             rate
@@ -159,13 +162,21 @@ class Meter:
             if not self._hides(topic)
             if (rate := change.stored(topic)) is not None
         ]
-        return Measured(
+        self._measured = Measured(
             tuple(self._flows(change)),
             tuple(snapshot.broker_name for snapshot in snapshots),
             sum(not self._hides(queue.topic) for one in snapshots for queue in one.queues),
             sum(own) if own else None,
-            tuple(away),
+            self._away(snapshots),
             look.beside,
+        )
+        return self._measured
+
+    def _away(self, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        return tuple(
+            f"{snapshot.broker_name}: {tail.away}"
+            for snapshot, tail in zip(snapshots, self._tails, strict=True)
+            if tail.away is not None
         )
 
     def queues(self, group: str | None, topic: str) -> list[QueueFlow]:
@@ -180,7 +191,9 @@ class Meter:
 
     def _look(self, snapshots: Sequence[Snapshot]) -> _Look:
         at_s = self._clock()
-        items = plan_all(self._stores.sources, snapshots, self._request)
+        here = [number for number, tail in enumerate(self._tails) if tail.away is None]
+        sources = [self._stores.sources[number] for number in here]
+        items = plan_all(sources, [snapshots[number] for number in here], self._request)
         if self._request.groups is None and not self._system:
             items = [item for item in items if not is_system_group(item.group)]
         beside = sum(asides(snapshots, items).values(), Aside())

@@ -113,6 +113,8 @@ class Cluster:
         self._classpath = toolchain.classpath(version)
         self._stack = ExitStack()
         self._brokers = 0
+        self.more_name_servers: list[str] = []
+        """Others that brokers register at, from their start on."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -145,6 +147,18 @@ class Cluster:
         return f"{LOOPBACK}:{self._port}"
 
     @contextmanager
+    def another_name_server(self, port: int) -> Iterator[Jvm]:
+        """Run another name server at a port; it is killed if the body left it running."""
+        home = self._make_home(f"namesrv-{port}-{time.monotonic_ns()}")
+        settings = {"listenPort": str(port), "bindAddress": LOOPBACK}
+        conf = write_properties(home / "namesrv.conf", settings)
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        memory = ["-Xms64m", "-Xmx128m"]
+        with self._java(home, "namesrv", memory, main, "-c", str(conf)) as server:
+            server.wait_for("boot success", BOOT_SECONDS)
+            yield server
+
+    @contextmanager
     def broker(
         self, store: Path, settings: Mapping[str, str] | None = None, port: int | None = None
     ) -> Iterator["Broker"]:
@@ -166,7 +180,7 @@ class Cluster:
         home = self._make_home(f"broker-{self._brokers}")
         port = port or free_ports(-2, 0, 1)  # Its VIP port, its own, its HA port.
         own = {
-            "namesrvAddr": self.name_server,
+            "namesrvAddr": ";".join((self.name_server, *self.more_name_servers)),
             "listenPort": str(port),
             "storePathRootDir": str(store),
             "storePathCommitLog": str(store / "commitlog"),

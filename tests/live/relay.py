@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 LOOPBACK = "127.0.0.1"
+PASS, CLOSE, HOLD = "pass", "close", "hold"
 _AT_ONCE = 1 << 16
 
 
@@ -20,6 +21,9 @@ class Relay:
         self._links: list[threading.Thread] = []
         self._lock = threading.Lock()
         self.address = f"{LOOPBACK}:{self._server.getsockname()[1]}"
+        self.mode = PASS
+        """What happens to new connections: PASS; CLOSE, at once; HOLD, accepted and no more."""
+        self._held: list[socket.socket] = []
         self.dropped = 0
         """Connections that ``drop`` broke."""
 
@@ -27,6 +31,9 @@ class Relay:
         """Break all connections; new ones are accepted."""
         with self._lock:
             broken, self._open = self._open, set()
+            held, self._held = self._held, []
+        for peer in held:
+            peer.close()
         self.dropped += len(broken) // 2
         for peer in broken:
             with suppress(OSError):
@@ -37,6 +44,13 @@ class Relay:
         with suppress(OSError):
             while True:
                 client, _ = self._server.accept()
+                if self.mode == CLOSE:
+                    client.close()
+                    continue
+                if self.mode == HOLD:
+                    with self._lock:
+                        self._held.append(client)
+                    continue
                 try:
                     server = socket.create_connection(self._target, 5)
                 except OSError:

@@ -47,7 +47,7 @@ def by_cat(run: Run) -> Door:
     """Return the door ``mqlog cat``."""
 
     def ask(place: Mapping[str, str], question: Question) -> Given:
-        address = question.topic or ""
+        address = question.topic
         if question.queue is not None:
             address += f"/{question.queue}"
         if question.offset is not None:

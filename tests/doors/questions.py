@@ -4,11 +4,12 @@ The options have the names of the Spark source. An answer is a function of the m
 returns the messages of the read, or the condition of an error.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from places.kinds import START_MS
+from places.kinds import START_MS, TOPIC
 from support.oracle import Message
 
 Answer: TypeAlias = Sequence[Message] | str
@@ -20,11 +21,11 @@ CORRUPT_STORE: Final = "MQLOG_CORRUPT_STORE"
 
 @dataclass(frozen=True)
 class Question:
-    """One question. ``topic`` is None for all topics; ``queue`` and ``offset`` choose a queue."""
+    """One question; ``queue`` and ``offset`` choose a queue of the topic."""
 
     answer: Callable[[Sequence[Message]], Answer]
     options: Mapping[str, str] = field(default_factory=dict)
-    topic: str | None = "T"
+    topic: str = TOPIC
     queue: int | None = None
     offset: int | None = None
 
@@ -32,15 +33,20 @@ class Question:
     def texts(self) -> dict[str, str]:
         """All options, with the choice of the topic and the queue."""
         texts = dict(self.options)
-        if self.topic is not None and self.queue is None:
-            texts["subscribe"] = self.topic
-        if self.queue is not None:
-            texts["assign"] = f'{{"{self.topic}": [{self.queue}]}}'
+        if self.queue is None:
+            texts["subscribe"] = json.dumps([self.topic])
+        else:
+            texts["assign"] = json.dumps({self.topic: [self.queue]})
         if self.offset is not None and self.offset < 0:
             texts["startingOffsets"] = str(self.offset)
         elif self.offset is not None:
-            texts["startingOffsets"] = f'{{"{self.topic}": {{"{self.queue}": {self.offset}}}}}'
+            texts["startingOffsets"] = _each({self.queue: self.offset})
         return texts
+
+
+def _each(values: Mapping[int | None, int]) -> str:
+    """Return the JSON of a value for each queue of the topic."""
+    return json.dumps({TOPIC: {str(queue_id): value for queue_id, value in values.items()}})
 
 
 def _all(messages: Sequence[Message]) -> Answer:
@@ -82,14 +88,14 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "the last of each queue": Question(_last(None, 3), {"startingOffsets": "-3"}),
     "offsets of several queues": Question(
         _where(lambda m: m.queue_offset >= (40, 10)[m.queue_id]),
-        {"startingOffsets": '{"T": {"0": 40, "1": 10}}'},
+        {"startingOffsets": _each({0: 40, 1: 10})},
     ),
     "to an offset": Question(
         _where(lambda m: m.queue_offset < (7, 9)[m.queue_id]),
-        {"endingOffsets": '{"T": {"0": 7, "1": 9}}'},
+        {"endingOffsets": _each({0: 7, 1: 9})},
     ),
     "to an offset behind the end": Question(
-        _fails(DATA_LOSS), {"endingOffsets": '{"T": {"0": 7, "1": 900}}'}
+        _fails(DATA_LOSS), {"endingOffsets": _each({0: 7, 1: 900})}
     ),
     "since a time": Question(
         _where(lambda m: m.store_timestamp_ms >= _TIME), {"startingTimestamp": str(_TIME)}
@@ -99,7 +105,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     ),
     "since a time of each queue": Question(
         _where(lambda m: m.store_timestamp_ms >= _TIME + 30 * m.queue_id),
-        {"startingOffsetsByTimestamp": f'{{"T": {{"0": {_TIME}, "1": {_TIME + 30}}}}}'},
+        {"startingOffsetsByTimestamp": _each({0: _TIME, 1: _TIME + 30})},
     ),
     "a naive time": Question(_fails(INVALID_OPTION), {"startingTimestamp": "2026-11-21T03:00:00"}),
     "a tag": Question(_where(lambda m: m.properties_map["TAGS"] == "B"), {"tags": "B"}),

@@ -10,7 +10,7 @@ from doors.doors import Given, by_cat, by_scan, by_sql, condition_of
 from doors.questions import CORRUPT_STORE, QUESTIONS, Question
 from jobs.command import Run
 from places import kinds
-from places.kinds import POINTS, STORES, Place, Point
+from places.kinds import POINTS, STORES, TOPIC, Place, Point
 from support.oracle import Message
 
 KINDS = ("directory", "RocksDB", "batch queues", "DLedger", "log", "point", "cluster")
@@ -44,7 +44,7 @@ def right_in_sql(question: Question, right: Given) -> Given | None:
     """
     if question.queue is not None or "byTag" in question.options:
         return None
-    return "MQLOG_INVALID_QUERY" if question.topic != "T" else right
+    return "MQLOG_INVALID_QUERY" if question.topic != TOPIC else right
 
 
 def questions_of(place: Place) -> list[str]:

@@ -4,6 +4,8 @@ Each has a ``condition``, which its text begins with in brackets: ``[MQLOG_STORE
 """
 
 from mqstore import errors as _tree
+from mqstore.audit.errors import CorruptTableError
+from mqstore.copy.errors import ClockJumpError, OtherStoreError
 from mqstore.deliver.once.errors import (
     ControlTooLargeError,
     InterruptedSendError,
@@ -66,11 +68,13 @@ __all__ = [
     "BrokenAnswerError",
     "BrokerTimeoutError",
     "BrokerUnavailableError",
+    "ClockJumpError",
     "CommitInDoubtError",
     "ControlTooLargeError",
     "CorruptConfigError",
     "CorruptStagingError",
     "CorruptStoreError",
+    "CorruptTableError",
     "DataLossError",
     "HoldLostError",
     "InterruptedSendError",
@@ -91,6 +95,7 @@ __all__ = [
     "NotReplicatedError",
     "NotServedError",
     "NotVisibleError",
+    "OtherStoreError",
     "PointNotFoundError",
     "PublicationError",
     "RequestRefusedError",

@@ -6,7 +6,7 @@ import pytest
 
 from broker.harness import Broker, Cluster
 from broker.pop.remote import Remote
-from broker.test_pop_groups import WITH_TIMERS, ids, pops, wait
+from broker.test_pop_groups import WITH_TIMERS, held, ids, pops, table, wait
 
 pytestmark = pytest.mark.broker
 
@@ -99,4 +99,29 @@ def test_what_lies_behind_an_offset_that_was_set_back_is_ready(
             assert ids(live, group, "READY") == expected[group]
             assert delivered(client, topic, group) == expected[group]
         assert ids(live, "GBack") == set()
+        broker.stop()
+
+
+KV_ON = WITH_TIMERS | {"popConsumerKVServiceInit": "true", "popConsumerKVServiceEnable": "true"}
+
+
+def test_a_group_of_the_kv_service_is_told_as_far_as_it_shows(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Live KV_UNKNOWN, of a store by its entries: 10 are ready, and 5 in flight."""
+    root, running = tmp_path / "broker" / "store", tmp_path / "running"
+    root.mkdir(parents=True)
+    live, retry = f"rocketmq://{cluster.name_server}", "%RETRY%g_kv_x_y_kv"
+    with cluster.broker(root, KV_ON) as broker, Remote(broker.address) as client:
+        every = send(client, "x_y_kv", "m", 30)
+        popped(client, "x_y_kv", "g_kv", 20, 15)
+        (row,) = table(live, "backlog", groups="g_kv")
+        told = row["mode"], row["status"], row["lag"], row["ready"], row["inflight"]
+        assert told == ("POP_KV", "KV_UNKNOWN", 10, 10, None)
+        assert "NO_MEMBERS" not in {one["verdict"] for one in table(live, "verdicts")}
+        broker.copy_store(root, running)
+        assert len(ids(str(running), "g_kv")) == 15
+        short = pops(client, 10, "x_y_kv", "g_kv", most=10, invisible=2_000)
+        wait(lambda: held(live, retry) == 10)
+        assert len({handle.uniq_key for handle in short} & every) == 10
         broker.stop()

@@ -12,7 +12,16 @@ from mqstore.errors import InvalidOptionError
 from mqstore.format.pop import Acks, Checkpoint, KvEntry, KvPops, OrderInfo, PopKey
 from mqstore.pop import checkpoints
 from mqstore.pop.checkpoints import CheckpointLog
-from mqstore.pop.state import POP, POP_FIFO, POP_KV, PopQueue, PopSources, PopState
+from mqstore.pop.state import (
+    KV_UNKNOWN,
+    POP,
+    POP_FIFO,
+    POP_KV,
+    POP_UNKNOWN,
+    PopQueue,
+    PopSources,
+    PopState,
+)
 from support import soak
 
 EXAMPLES = soak.size("pop_histories", check=60, test=400, whole=20_000)
@@ -266,7 +275,7 @@ def test_more_names_than_memory_is_for_are_refused(monkeypatch: pytest.MonkeyPat
         deque(log.add_pair(TOPIC, name) for name in names)
     log = CheckpointLog(BROKER)
     log.add_pair("../x", GROUP)
-    log.add_pair(TOPIC, "a/b")
+    log.add_pair(TOPIC, "")
     assert not log.pairs
 
 
@@ -329,3 +338,48 @@ def test_an_offset_that_was_set_back_makes_all_behind_it_ready() -> None:
     standing = queue.standing(0, 30, 2_000)
     assert (standing.ready, standing.inflight, standing.open.tolist()) == (28, 2, [0, 1])
     assert queue.first == 0
+
+
+def kv_state(**more: object) -> PopState:
+    """A broker whose KV service cannot be read: (x_y, a) popped its retries, others do not."""
+    retry = "%RETRY%a_x_y"
+    offsets = {("x_y", "a"): {0: 5}, (retry, "a"): {0: 1}, ("y", "a_x"): {0: 3}, ("z", "p"): {0: 2}}
+    own = {("RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS"): {0: 1}, ("%RETRY%p", "p"): {0: 1}}
+    sources = {"kv": None, "topics": {retry, "x_y", "y", "z"}, "is_live": True, **more}
+    nothing = CheckpointLog(BROKER).open_offsets()
+    return PopState(PopSources(nothing, committed=offsets | own, **sources))  # type: ignore[arg-type]
+
+
+def test_a_group_of_a_kv_service_pops_if_it_popped_its_retries_else_it_is_not_known() -> None:
+    """A name that fits is no proof: that retry topic is the one of another group."""
+    state = kv_state()
+    pairs = {("x_y", "a"), ("%RETRY%a_x_y", "a"), ("y", "a_x"), ("z", "p")}
+    assert state.modes == dict.fromkeys(pairs, POP_KV)
+    for topic, group in pairs:
+        queue = state.queue(topic, group, 0)
+        assert queue is not None
+        standing = queue.standing(0, 9, 0)
+        assert (standing.status, standing.inflight, standing.unacknowledged) == (
+            KV_UNKNOWN, None, None,
+        )  # fmt: skip
+    assert kv_state(pulling={("z", "p")}).queue("z", "p", 0) is None
+
+
+def test_a_store_that_its_kv_service_never_wrote_to_has_no_groups_of_it() -> None:
+    assert kv_state(kv=KvPops()).modes == {}
+    used = kv_state(kv=KvPops(is_used=True), is_live=False)
+    proven, unproven = used.queue("x_y", "a", 0), used.queue("y", "a_x", 0)
+    assert proven is not None
+    assert unproven is not None
+    assert proven.standing(0, 9, 0).unacknowledged == 4
+    assert unproven.standing(0, 9, 0).status == KV_UNKNOWN
+
+
+def test_what_was_popped_is_not_known_where_its_topics_cannot_be_read() -> None:
+    opened = CheckpointLog(BROKER).open_offsets()
+    pair = (TOPIC, GROUP)
+    state = PopState(PopSources(opened, frozenset({pair}), {pair: {0: 4}}, is_hidden=True))
+    queue = state.queue(TOPIC, GROUP, 0)
+    assert queue is not None
+    standing = queue.standing(0, 9, 0)
+    assert (standing.status, standing.ready, standing.unacknowledged) == (POP_UNKNOWN, 5, None)

@@ -30,6 +30,7 @@ from mqlog_jobs.output.render import (
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis, labels
 from mqstore.errors import printable, shown
+from mqstore.pop.state import UNKNOWN_POPS
 from mqstore.tables.asides import Aside
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ TAG_VIEW: Final = (
     FieldView("firstStoreTimestamp", "FIRST STORED (UTC)", "time", rank=4),
     FieldView("lastStoreTimestamp", "LAST STORED (UTC)", "time", rank=2),
 )
-_ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE}  # Without messages waiting, and yet not consumed.
+# Without messages waiting, and yet not consumed.
+_ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE, *UNKNOWN_POPS}
 # Fields that the heading has, or that repeat another one.
 _NOT_ON_A_CARD: Final = {"topic", "queueId", "queueOffset", "properties", "body", "tagsCode"}
 _MARKS: Final = {

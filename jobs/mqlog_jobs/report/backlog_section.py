@@ -26,6 +26,7 @@ from mqlog_jobs.report.facts import Behind, Facts, Unread
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.tag_bars import TagColours, tag_bar
 from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, NO_CONSUMERS, TOPIC_GONE
+from mqstore.pop.state import KV_UNKNOWN, POP_BUFFERED, POP_UNKNOWN, UNKNOWN_POPS
 from mqstore.tables.asides import Aside
 
 MOST_ROWS: Final = 100
@@ -36,8 +37,11 @@ MEANINGS: Final = {
     EXPIRED: "messages were deleted before the group consumed them",
     TOPIC_GONE: "the topic has neither a queue nor an entry in topics.json",
     NO_CONSUMERS: "messages wait, and no consumer of the group is connected to their broker",
+    KV_UNKNOWN: "what it popped and did not acknowledge is not known, and may wait too",
+    POP_UNKNOWN: "what it popped and did not acknowledge is not known, and may wait too",
+    POP_BUFFERED: "acknowledgements of some seconds may be missing",
 }
-_MILD: Final = {NEVER_COMMITTED, TOPIC_GONE, NO_CONSUMERS}
+_MILD: Final = {NEVER_COMMITTED, TOPIC_GONE, NO_CONSUMERS, *UNKNOWN_POPS, POP_BUFFERED}
 _ESTIMATED: Final = f"{ABOUT}is estimated from a sample; how many messages wait is exact."
 _HEADS: Final = (
     Head("Topic"),
@@ -92,7 +96,8 @@ def backlog_section(facts: Facts, colours: TagColours) -> Element:
 def _group(group: str, rows: Sequence[Behind], aside: Aside, now_ms: int) -> Element:
     lag, behind = sum(one.lag for one in rows), sum(one.bytes for one in rows)
     oldest = [one.oldest_ms for one in rows if one.oldest_ms is not None]
-    told = "has consumed everything"
+    is_known = not {status for one in rows for status in one.statuses}.intersection(UNKNOWN_POPS)
+    told = "has consumed everything" if is_known else "no messages are known to wait"
     if lag:
         shape = about_size if any(one.is_weighed for one in rows) else size
         told = f"{count(lag)} waiting, {shape(behind)}"

@@ -37,7 +37,8 @@ COLUMNS: Final = (
     ("lagMs", pa.int64(), True, "asOf - firstUnconsumedStoreTimestamp, at least 0"),
     ("lastConsumedStoreTimestamp", TIMESTAMP, True, "of the message before consumerOffset"),
     ("status", pa.string(), False,
-     "OK, NEVER_COMMITTED, AHEAD, EXPIRED, TOPIC_GONE, NO_CONSUMERS, KV_UNKNOWN or POP_BUFFERED"),
+     ("OK, NEVER_COMMITTED, AHEAD, EXPIRED, TOPIC_GONE, NO_CONSUMERS or a word of POP: "
+      "KV_UNKNOWN, POP_UNKNOWN, POP_BUFFERED")),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
     ("expressionType", pa.string(), True,
      "TAG or SQL92; null: no subscription known"),

@@ -17,11 +17,13 @@ from mqstore.backlog.schema import (
     TOPIC_GONE,
 )
 from mqstore.format.arrays import Int64s, Mask
-from mqstore.pop.state import KV_UNKNOWN, POP_BUFFERED
+from mqstore.pop.state import KV_UNKNOWN, POP_BUFFERED, POP_UNKNOWN
 
 _STATUS: Final = (
-    TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, KV_UNKNOWN, POP_BUFFERED, NO_CONSUMERS, OK
+    *(TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED),
+    *(KV_UNKNOWN, POP_UNKNOWN, POP_BUFFERED, NO_CONSUMERS, OK),
 )  # fmt: skip
+_DOUBTS: Final = (KV_UNKNOWN, POP_UNKNOWN, POP_BUFFERED)
 
 
 class _Popped(Protocol):
@@ -89,7 +91,7 @@ class Standing:
         unattended = np.fromiter((one == 0 for one in consumers), np.bool_, count)
         begin, open_ = consumed.copy(), np.zeros(count, np.int64)
         expired = np.maximum(low - consumed, 0)
-        doubts = {word: np.zeros(count, np.bool_) for word in (KV_UNKNOWN, POP_BUFFERED)}
+        doubts = {word: np.zeros(count, np.bool_) for word in _DOUBTS}
         for number, popped in enumerate([item.popped for item in items]):
             if popped is None:
                 continue
@@ -134,8 +136,7 @@ class Standing:
             self.never_committed,
             self.consumed > self.high,
             self.expired > 0,
-            self.doubts[KV_UNKNOWN],
-            self.doubts[POP_BUFFERED],
+            *(self.doubts[word] for word in _DOUBTS),
             self.unattended & (self.lag > 0),
         ]
         # Made here: the first array that Arrow makes of Python's values imports pandas.

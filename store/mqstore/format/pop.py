@@ -98,11 +98,13 @@ class KvPops:
     """What the KV service of one broker keeps.
 
     ``entries`` are in any order, and read several times; ``pairs`` are the (topic, group) that it
-    has ever named, as far as it still shows, also those with nothing open.
+    has ever named, as far as it still shows, also those with nothing open. ``is_used``: groups
+    popped by it, whatever of that is left.
     """
 
     entries: Iterable[KvEntry] = ()
     pairs: frozenset[tuple[str, str]] = frozenset()
+    is_used: bool = False
 
 
 class OrderInfo(NamedTuple):
@@ -121,6 +123,14 @@ class OrderInfo(NamedTuple):
 def retry_topics(group: str, topic: str) -> tuple[str, str]:
     """Return the names that the retry topic of a POP group and a topic may have: V1, V2."""
     return f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def topic_of_retries(group: str, retry: str) -> str | None:
+    """Return the topic that a POP group's retry topic belongs to; None: it is none of the group."""
+    start = f"{RETRY_PREFIX}{group}"
+    name = retry[len(start) + 1 :]
+    is_retry = retry.startswith(start) and retry[len(start) : len(start) + 1] in {"_", "+"}
+    return name if is_retry and name else None
 
 
 def parse_checkpoint(body: bytes) -> Checkpoint | None:

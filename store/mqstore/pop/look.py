@@ -66,20 +66,25 @@ _GroupTest: TypeAlias = Callable[[str], object]
 _Kept = TypeVar("_Kept")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _PopLook:
-    """One look at one broker; ``groups`` chooses the groups whose messages are kept."""
+    """One look at one broker; ``groups`` chooses the groups whose messages are kept.
+
+    ``is_hidden``: some of what POP is told by cannot be read.
+    """
 
     source: BoundsSource
     snapshot: Snapshot
     groups: _GroupTest
     log: CheckpointLog
+    is_hidden: bool = False
 
     def read(self, committed: GroupOffsets) -> None:
         """Collect checkpoints and acknowledgements."""
         timers = self._queues(lambda topic: topic == TIMER_TOPIC)
         revived = self._queues(lambda topic: topic.startswith(REVIVE_PREFIX))
         if revived and not any(queue.topic == TIMER_TOPIC for queue in self.snapshot.queues):
+            self.is_hidden = True
             _warn_of_hidden(self.snapshot.broker_name)
         newest = max(self._last_times([*timers, *revived]), default=None)
         if newest is None:
@@ -95,6 +100,7 @@ class _PopLook:
         """Return the queues of those topics that this user may read; others with a warning."""
         found = [q for q in self.snapshot.queues if topics(q.topic) and q.low < q.high]
         refused = unreadable(self.source, found)
+        self.is_hidden |= bool(refused)
         return [queue for queue in found if queue.topic not in refused]
 
     def _last_times(self, queues: Sequence[QueueBounds]) -> Iterator[int]:
@@ -237,8 +243,8 @@ def pop_state(
     scan raises.
     """
     config = source.config
-    # In a store, groups that have acknowledged everything have no entry.
-    with_kv = facts.kv is None or facts.order_info is not None
+    chosen = [pair for pair in committed if groups(pair[1])]
+    with_kv = facts.kv is None or facts.kv.is_used
     look = _PopLook(source, snapshot, groups, CheckpointLog(snapshot.broker_name, option))
     look.read(committed)
     kv = None if facts.kv is None else _chosen_entries(facts.kv, groups)
@@ -252,16 +258,35 @@ def pop_state(
             opened=opened,
             named=frozenset(look.log.pairs),
             committed=_chosen(committed, groups),
-            pulled=_chosen(config.pull_offsets(), groups) if with_kv else {},
+            pulled=config.pulled(chosen) if with_kv else {},
             order_info=_of_queues_now(starts, order_info),
             modes=frozenset(pair for pair in facts.modes if groups(pair[1])),
             kv=None if kv is None else _entries_of_queues_now(starts, kv),
             topics={queue.topic for queue in snapshot.queues} | set(source.topic_configs()),
             set_back=_set_back(source, snapshot, facts, opened, committed) if is_live else set(),
+            pulling=_pulling(source, facts, committed, groups),
             is_live=is_live,
             is_buffered=facts.is_buffered,
+            is_hidden=is_live and look.is_hidden,
         )
     )
+
+
+def _pulling(
+    source: BoundsSource, facts: PopFacts, committed: GroupOffsets, groups: _GroupTest
+) -> set[TopicGroup]:
+    """Return the pairs of a broker with the KV service whose members pull: they are connected."""
+    if facts.kv is not None:
+        return set()
+    names = sorted({group for _, group in committed if groups(group)})
+    online = source.config.online(names, lambda *_: None) or {}
+    pairs = {
+        (topic, name)
+        for name, group in online.items()
+        if group.is_pulling
+        for topic in group.expressions
+    }
+    return pairs - facts.modes
 
 
 def _set_back(
@@ -313,7 +338,8 @@ class _Chosen:
 
 def _chosen_entries(kv: KvPops, groups: _GroupTest) -> KvPops:
     entries = _Chosen(kv.entries, lambda entry: groups(entry.group))
-    return KvPops(entries, frozenset(pair for pair in kv.pairs if groups(pair[1])))
+    pairs = frozenset(pair for pair in kv.pairs if groups(pair[1]))
+    return KvPops(entries, pairs, kv.is_used)
 
 
 def _starts(
@@ -334,7 +360,7 @@ def _entries_of_queues_now(starts: QueueStarts, kv: KvPops) -> KvPops:
         start = starts.get((one.topic, one.queue_id), ABSENT)
         return start.has_popped(one.queue_offset, one.pop_ms)
 
-    return KvPops(_Chosen(kv.entries, is_of_now), kv.pairs)
+    return KvPops(_Chosen(kv.entries, is_of_now), kv.pairs, kv.is_used)
 
 
 def _of_queues_now(

@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from mqstore.format.arrays import Int64s, TopicGroup
-from mqstore.format.names import RETRY_PREFIX
-from mqstore.format.pop import KvPops, OrderInfo, retry_topics
+from mqstore.format.names import RETRY_PREFIX, is_predefined_group, is_system_topic
+from mqstore.format.pop import KvPops, OrderInfo, retry_topics, topic_of_retries
 from mqstore.pop.checkpoints import OpenOffsets
 
 PULL: Final = "PULL"
@@ -32,7 +32,9 @@ NOT_POPPED: Final = -1
 """For a time of a message that is not known to be popped."""
 _MOST_UNNAMED: Final = 1_000_000
 """Of more, all are ready from the first on."""
-KV_UNKNOWN: Final = "KV_UNKNOWN"  # popped messages are in a KV service that cannot be read
+KV_UNKNOWN: Final = "KV_UNKNOWN"  # what a KV service has of it cannot be read, or if it pops
+POP_UNKNOWN: Final = "POP_UNKNOWN"  # popped messages are told by topics that cannot be read
+UNKNOWN_POPS: Final = (KV_UNKNOWN, POP_UNKNOWN)
 POP_BUFFERED: Final = "POP_BUFFERED"  # acknowledgements of some seconds are in memory alone
 
 GroupOffsets: TypeAlias = Mapping[TopicGroup, Mapping[int, int]]
@@ -51,9 +53,10 @@ class PopSources:
     ``committed`` are next offsets to pop, ``pulled`` those of the KV service. ``modes`` are the
     pairs that an administrator switched to POP; ``topics`` are those that the broker has.
     ``kv`` None: the KV service has entries that cannot be read. ``set_back`` are the queues whose
-    offset was set back to before what was popped: all from it on is popped again. ``is_live``: a
-    running broker told the offsets, ``is_buffered`` and has checkpoints and acknowledgements in its
-    memory alone.
+    offset was set back to before what was popped: all from it on is popped again. ``pulling`` are
+    pairs that are known to pull. ``is_live``: a running broker told the offsets, ``is_buffered``
+    and has checkpoints and acknowledgements in its memory alone. ``is_hidden``: the topics that
+    have them cannot be read.
     """
 
     opened: OpenOffsets
@@ -63,10 +66,12 @@ class PopSources:
     order_info: Mapping[TopicGroup, Mapping[int, OrderInfo]] = field(default_factory=dict)
     modes: Set[TopicGroup] = frozenset()
     kv: KvPops | None = field(default_factory=KvPops)
+    pulling: Set[TopicGroup] = frozenset()
     topics: Container[str] = frozenset()
     set_back: Set[GroupQueue] = frozenset()
     is_live: bool = False
     is_buffered: bool = False
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class PopQueue:
     def standing(self, low: int, high: int, as_of_ms: int) -> "PopStanding":
         """Return the numbers of a queue that holds [low, high); epoch ms."""
         begin = min(max(self.next, low), high)
-        if self.status == KV_UNKNOWN:
+        if self.status in UNKNOWN_POPS:
             expired = max(low - self.next, 0)
             return PopStanding(
                 begin, high - begin, None, None, None, expired, _NOTHING, self.status
@@ -161,7 +166,9 @@ class PopState:
         """How each pair pops; a pair that is not here pulls."""
         self.bases: Mapping[TopicGroup, str]
         """The topic that a retry topic and its group belong to."""
-        self.modes, self.bases = _modes(sources)
+        kv = _KvPairs.of(sources)
+        self._unproven = kv.unproven
+        self.modes, self.bases = _modes(sources, kv)
 
     def names(self) -> Iterable[GroupQueue]:
         """Return (topic, group, queueId) of queues that something is known of."""
@@ -180,8 +187,11 @@ class PopState:
         begin = max(committed or 0, pulled or 0)
         sources = self._sources
         status = POP_BUFFERED if sources.is_buffered else ""
-        if mode == POP_KV and sources.kv is None:
+        base = self.bases.get((topic, group), topic)
+        if mode == POP_KV and (sources.kv is None or (base, group) in self._unproven):
             status = KV_UNKNOWN
+        elif mode == POP and sources.is_hidden:
+            status = POP_UNKNOWN
         if number is None:
             nothing = (_NOTHING,) * 4
             return PopQueue(begin, committed, *nothing, sources.is_live, status)
@@ -221,7 +231,54 @@ class PopState:
         return end, (places[order], visible[order], pops[order], deliveries[order])
 
 
-def _modes(sources: PopSources) -> tuple[dict[TopicGroup, str], dict[TopicGroup, str]]:
+@dataclass(frozen=True, slots=True)
+class _KvPairs:
+    """The (topic, group) of the KV service: those that pop by it, and those that may.
+
+    ``owners`` are the groups that popped each retry topic, as far as it shows.
+    """
+
+    proven: Set[TopicGroup]
+    unproven: Set[TopicGroup]
+    owners: Mapping[str, Set[str]]
+
+    @classmethod
+    def of(cls, sources: PopSources) -> "_KvPairs":
+        """Return them; none where the service was never used.
+
+        A group that pops a topic commits offsets of the pair's retry topic once that is there, as
+        no group does that pulls. Before, and where no entry is left, a group that pops has no
+        more than a group that pulls: an offset of the topic.
+        """
+        kv = sources.kv
+        if kv is not None and not (kv.is_used or kv.pairs):
+            return cls(frozenset(), frozenset(), {})
+        seen = {*(kv.pairs if kv is not None else ()), *(sources.modes - sources.named)}
+        owners: dict[str, set[str]] = {}
+        for topic, group in (*seen, *sources.committed):
+            base = topic_of_retries(group, topic)
+            if base is not None:
+                seen |= {(topic, group), (base, group)}
+                owners.setdefault(topic, set()).add(group)
+        unproven = {
+            (topic, group)
+            for topic, group in sources.committed
+            if not (is_system_topic(topic) or topic.startswith(RETRY_PREFIX))
+            and not is_predefined_group(group)
+        }
+        unproven -= seen | sources.named | sources.modes | sources.pulling
+        unproven -= set(sources.order_info)
+        return cls(seen, unproven, owners)
+
+    def may_pop(self, retry: str, pair: TopicGroup) -> bool:
+        """Tell whether a retry topic is of a pair, which may share it where it has such a name."""
+        owners = self.owners.get(retry, frozenset())
+        return pair not in self.unproven or not owners or pair[1] in owners
+
+
+def _modes(
+    sources: PopSources, kv: _KvPairs
+) -> tuple[dict[TopicGroup, str], dict[TopicGroup, str]]:
     """Return the mode of each pair and of its retry topics, and the topics of the latter."""
     modes = dict.fromkeys(sources.named, POP)
     modes |= dict.fromkeys(((topic, group) for topic, group, _ in sources.opened.names), POP)
@@ -231,7 +288,7 @@ def _modes(sources: PopSources) -> tuple[dict[TopicGroup, str], dict[TopicGroup,
         is_open = any(not all(info.acknowledged) for info in queues.values())
         if is_open or pair not in modes:
             modes[pair] = POP_FIFO
-    modes |= dict.fromkeys(_kv_pairs(sources), POP_KV)
+    modes |= dict.fromkeys((*kv.proven, *kv.unproven), POP_KV)
     bases: dict[TopicGroup, str] = {}
     for topic, group in [*modes, *sources.committed]:
         if topic.startswith(RETRY_PREFIX):
@@ -239,33 +296,13 @@ def _modes(sources: PopSources) -> tuple[dict[TopicGroup, str], dict[TopicGroup,
         for retry in retry_topics(group, topic):
             if (retry, group) in modes:
                 modes.setdefault((topic, group), POP)  # Its own checkpoints are gone.
-            elif (topic, group) in modes and retry in sources.topics:
-                mode = modes[topic, group]
-                modes[retry, group] = POP if mode == POP_FIFO else mode
+            elif retry in sources.topics and kv.may_pop(retry, (topic, group)):
+                mode = modes.get((topic, group))
+                if mode is not None:
+                    modes[retry, group] = POP if mode == POP_FIFO else mode
             if (retry, group) in modes:
                 bases[retry, group] = topic
     return modes, bases
-
-
-def _kv_pairs(sources: PopSources) -> Iterable[TopicGroup]:
-    """Return the pairs of the KV service; where it is not read, those with a retry topic.
-
-    One that has acknowledged everything has no entry. It has an offset of pops, and committed an
-    offset of the pair's retry topic, as no group does that pulls.
-    """
-    if sources.kv is not None:
-        drained = (
-            (topic, group)
-            for topic, group in sources.pulled
-            if any((retry, group) in sources.committed for retry in retry_topics(group, topic))
-        )
-        return [*sources.kv.pairs, *drained]
-    return [
-        (topic, group)
-        for topic, group in {*sources.committed, *sources.modes}
-        if (topic, group) in sources.modes
-        or any(retry in sources.topics for retry in retry_topics(group, topic))
-    ]
 
 
 _OpenColumns: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s, Int64s]

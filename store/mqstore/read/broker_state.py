@@ -34,12 +34,14 @@ def note_left_out(refused: Mapping[str, StoreError], named: Set[str] = frozenset
 class ConnectedGroup:
     """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING.
 
-    ``expressions`` are what they subscribe to, by topic.
+    ``expressions`` are what they subscribe to, by topic. ``is_pulling``: all of them are clients
+    that pull, unless an administrator switched a topic of theirs to POP.
     """
 
     clients: int
     model: str
     expressions: Mapping[str, FilterExpression] = field(default_factory=dict)
+    is_pulling: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from mqstore.pop.look import pop_state, snapshot_of_pops
 from mqstore.pop.state import (
     DUE,
     INFLIGHT,
-    KV_UNKNOWN,
     NOT_POPPED,
     READY,
+    UNKNOWN_POPS,
     GroupOffsets,
     PopQueue,
     PopState,
@@ -53,7 +53,7 @@ class RetryOwner:
         committed, queue = self.committed.get(queue_id), self.popped.get(queue_id)
         if self.origin_topic is None or (committed is None and queue is None):
             return [None] * len(places)
-        is_known = self.has_checkpoints and (queue is None or queue.status != KV_UNKNOWN)
+        is_known = self.has_checkpoints and (queue is None or queue.status not in UNKNOWN_POPS)
         begin = (committed or 0) if queue is None else queue.next
         found = np.where(places >= begin, READY, POP_DONE if is_known else "")
         if queue is not None and is_known and len(queue.queue_offsets):

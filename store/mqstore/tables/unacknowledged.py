@@ -19,7 +19,7 @@ from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import shown
 from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.pop.look import offsets_and_bounds, pop_state
-from mqstore.pop.state import DUE, INFLIGHT, KV_UNKNOWN, NOT_POPPED, READY, PopState
+from mqstore.pop.state import DUE, INFLIGHT, NOT_POPPED, READY, UNKNOWN_POPS, PopState
 from mqstore.read.plan import SplitLimits, split
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
@@ -156,9 +156,9 @@ def plan(
             found = state.queue(bounds.topic, group, bounds.queue_id)
             if found is None:
                 continue
-            if found.status == KV_UNKNOWN:
-                names = shown(group), shown(bounds.topic)
-                _LOG.warning("what group %s popped of %s is in a KV service: not listed", *names)
+            if found.status in UNKNOWN_POPS:
+                names = found.status, shown(group), shown(bounds.topic)
+                _LOG.warning("%s: what group %s popped of %s is not listed", *names)
             begin = min(max(found.next, bounds.low), bounds.high)
             held = (found.queue_offsets >= bounds.low) & (found.queue_offsets < begin)
             columns = (found.queue_offsets, found.visible_ms, found.pop_ms, found.deliveries)

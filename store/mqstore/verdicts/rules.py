@@ -12,6 +12,7 @@ from mqstore.backlog.schema import SQL92
 from mqstore.errors import shown
 from mqstore.files.config.broker_config import FilterExpression
 from mqstore.format.names import RETRY_PREFIX
+from mqstore.pop.state import UNKNOWN_POPS
 from mqstore.verdicts.facts import GroupFacts, QueueFacts, TopicFacts, Verdict
 from mqstore.verdicts.loss import LOST_BY_DISK
 from mqstore.verdicts.wording import moment, names_of, queue_names, span, word
@@ -69,7 +70,9 @@ def never_committed(group: GroupFacts) -> Iterator[Verdict]:
 def no_members(group: GroupFacts) -> Iterator[Verdict]:
     """NO_MEMBERS: messages wait at a broker to which no consumer is connected."""
     for topic in group.topics:
-        queues = [queue for queue in topic.queues if queue.consumers == 0 and queue.matching]
+        # Those that pop may do so by gRPC or by themselves: no broker knows of them as connected.
+        of_members = [queue for queue in topic.queues if queue.status not in UNKNOWN_POPS]
+        queues = [queue for queue in of_members if queue.consumers == 0 and queue.matching]
         if queues:
             messages = sum(queue.matching for queue in queues)
             brokers = sorted({queue.broker_name for queue in queues})

@@ -129,6 +129,11 @@ class RocksDatabase:
             raise self._damaged(error) from error
         return told or ""
 
+    @property
+    def writes(self) -> int:
+        """How many writes it has ever had."""
+        return int(self._families[""].latest_sequence_number())
+
     def last_key(self, family: str, last: bytes) -> bytes | None:
         """Return the greatest key that is not behind ``last``. Raises CorruptStoreError."""
         found = self._families.get(family)

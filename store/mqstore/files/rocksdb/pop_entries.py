@@ -96,24 +96,24 @@ def read_entries(root: Folder) -> KvPops:
     UnsafePathError, FileNotFoundError.
     """
     found = _EntryColumns()
-    for entry in _read(root):
-        found.add(entry)
-        if len(found) > MOST_KV_ENTRIES:
-            reason = f"more than {MOST_KV_ENTRIES:,} entries{_READ_LIVE}"
-            raise UnsupportedStoreError(f"{root}/{KV_STORE}", "TOO_LARGE", reason)
-    return KvPops(found, found.pairs)
-
-
-def _read(root: Folder) -> Iterator[KvEntry]:
     database = RocksDatabase(root, KV_STORE, POP_KV_STORE, _READ_LIVE, _MOST_KV_LOG_BYTES)
     with closing(database):
-        _check_values(database, f"{root}/{KV_STORE}")
-        for key, value in database.items(KV_FAMILY):
-            found = _parsed(key, value)
-            if found is None:
-                reason = f"no broker writes an entry of POP with the key {key[:300]!r}"
-                raise CorruptStoreError(f"{root}/{KV_STORE}", 0, reason)
-            yield found
+        for entry in _read(database, f"{root}/{KV_STORE}"):
+            found.add(entry)
+            if len(found) > MOST_KV_ENTRIES:
+                reason = f"more than {MOST_KV_ENTRIES:,} entries{_READ_LIVE}"
+                raise UnsupportedStoreError(f"{root}/{KV_STORE}", "TOO_LARGE", reason)
+        return KvPops(found, found.pairs, is_used=database.writes > 0)
+
+
+def _read(database: RocksDatabase, where: str) -> Iterator[KvEntry]:
+    _check_values(database, where)
+    for key, value in database.items(KV_FAMILY):
+        found = _parsed(key, value)
+        if found is None:
+            reason = f"no broker writes an entry of POP with the key {key[:300]!r}"
+            raise CorruptStoreError(where, 0, reason)
+        yield found
 
 
 def _check_values(database: RocksDatabase, where: str) -> None:

@@ -8,6 +8,7 @@ Reference: ConsumerOffsetManager (offsetTable), AdminBrokerProcessor
 ConsumerProgressSubCommand.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,8 @@ from mqstore.live.remoting.frame import Frame
 from mqstore.read.broker_state import LeftOut
 
 _MOST_QUEUES: Final = 1_000_000
+_REMOTING_ID: Final = re.compile(r"@\d+#\d+")
+_POPS: Final = "CONSUME_POP"
 _UNTOLD: Final = ("", "")
 """The key of a table that is not there."""
 
@@ -50,12 +53,17 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class OnlineGroup:
-    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING."""
+    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING.
+
+    ``is_pulling``: all of them are clients by remoting, by their ids (ClientConfig
+    #changeInstanceNameToPID), and none told that it pops. Those by gRPC pop.
+    """
 
     group: str
     clients: int
     model: str
     subscriptions: tuple[Subscription, ...]
+    is_pulling: bool = False
 
 
 def committed(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
@@ -222,7 +230,10 @@ def _online(address: str, group: str, found: Any) -> OnlineGroup:
         )
         for entry in table(address, found, "subscriptionTable").values()
     ]
-    clients = len(rows(address, found, "connectionSet"))
+    connections = rows(address, found, "connectionSet")
+    ids = [one.get("clientId") if isinstance(one, dict) else None for one in connections]
+    pulls = [isinstance(one, str) and _REMOTING_ID.search(one) is not None for one in ids]
+    is_pulling = bool(pulls) and all(pulls) and found.get("consumeType") != _POPS
     model = str(found.get("messageModel") or "")
     ordered = tuple(sorted(subscriptions, key=lambda entry: entry.topic))
-    return OnlineGroup(group, clients, model, ordered)
+    return OnlineGroup(group, len(connections), model, ordered, is_pulling)

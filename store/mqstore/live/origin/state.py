@@ -137,6 +137,7 @@ class ClusterState:
                     its.topic: FilterExpression(its.expression_type, its.expression)
                     for its in one.subscriptions
                 },
+                one.is_pulling,
             )
             for group, one in found.items()
         }

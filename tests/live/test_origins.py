@@ -405,6 +405,34 @@ def away_of(stream: Follower, broker: str) -> bool:
     return stream._tails[broker].away is not None
 
 
+def test_a_queue_that_name_servers_do_not_show_yet_is_not_gone(
+    fake: FakeCluster, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that was started again is registered, and no route has its topic for a moment."""
+    monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_S", 0.0)
+    fake.fill("T", 5)
+    fake.fill("T", 4, broker="broker-b")
+    with FakeCluster().running() as other:
+        other.queues = {("broker-b", "T", 0): fake.queues["broker-b", "T", 0]}
+        fake.addresses = {"broker-b": {0: other.address}, BROKER: {0: fake.address}}
+        hidden = fake.queues.pop(("broker-b", "T", 0))
+        start = {("T", BROKER, 0): 5, ("T", "broker-b", 0): 3}
+        with closing(follower_of(opened("T"))) as stream:
+            assert stream.next(start) == start
+            timer = threading.Timer(0.5, fake.queues.setdefault, (("broker-b", "T", 0), hidden))
+            timer.start()
+            (piece,) = stream.slices(start, start | {("T", "broker-b", 0): 4})
+            assert (piece.start, piece.end) == (3, 4)
+            timer.join()
+        fake.queues.pop(("broker-b", "T", 0))
+        other.queues.clear()  # Deleted on the broker too.
+        with (
+            closing(follower_of(opened("T"))) as stream,
+            pytest.raises(StoreReplacedError, match="has no queue 0"),
+        ):
+            stream.next(start)
+
+
 def test_a_plan_waits_for_a_broker_that_was_stopped_behind_it(fake: FakeCluster) -> None:
     """Name servers show no master of it any more: the first sign of it in this process."""
     fake.fill("T", 10)

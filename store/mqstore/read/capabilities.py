@@ -45,6 +45,9 @@ class Tail(Protocol):
     def fitting(self, queue: TopicQueue, start: int, end: int, room: int) -> tuple[int, int]:
         """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
 
+    def is_gone(self, queue: TopicQueue) -> bool:
+        """Tell whether a queue that no look found is not there any more, for all that is known."""
+
     def await_here(self) -> None:
         """Return once the broker is not ``away``; raises why it is after ``retryTimeout``."""
 

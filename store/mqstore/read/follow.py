@@ -21,7 +21,7 @@ Reference: org.apache.spark.sql.kafka010.KafkaMicroBatchStream#latestOffset, #pl
 
 import logging
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,6 +44,7 @@ Find: TypeAlias = Callable[[Set[str], Set[str]], Sequence[Tail]]
 
 _LOG = logging.getLogger(__name__)
 _FIND_S: Final = 10.0
+_HIDDEN_S: Final = 0.1  # Between two looks for a queue that is not gone.
 _LOOKS_AT_A_TIME: Final = 32
 _GO_ON: Final = "(failOnDataLoss=false goes on at the end of the queue)"
 
@@ -182,7 +183,7 @@ class Follower:
         planned = {queue: last for queue, last in end.items() if start.get(queue) != last}
         for broker in sorted({broker for _, broker, _ in planned}):
             self._tails[broker].await_here()
-        bounds = self._look(at_once=True)
+        bounds = self._await_queues(planned)
         found = []
         for queue, last in sorted(end.items()):
             held = bounds.get(queue)
@@ -198,6 +199,20 @@ class Follower:
             if begin < stop:
                 found.append(self._slice(queue, begin, stop))
         return found
+
+    def _await_queues(self, planned: Iterable[BrokerQueue]) -> AllBounds:
+        """Return the bounds, with the planned queues that are not gone: they may not show yet."""
+        while True:
+            bounds = self._look(at_once=True)
+            hidden = [queue for queue in planned if queue not in bounds]
+            if all(
+                self._tails[broker].away is None and self._tails[broker].is_gone((topic, queue_id))
+                for topic, broker, queue_id in hidden
+            ):
+                return bounds
+            for _, broker, _ in hidden:
+                self._tails[broker].await_here()
+            time.sleep(_HIDDEN_S)
 
     def _look(self, *, at_once: bool = False) -> AllBounds:
         """Return the bounds of all queues: the same object if nothing has changed."""
@@ -302,6 +317,8 @@ class Follower:
                     "(failOnDataLoss=false goes on without the topic)"
                 )
             )
+            return
+        if not tail.is_gone((topic, queue_id)):
             return
         self._lost(
             StoreReplacedError(

@@ -19,7 +19,8 @@ from mqstore.live.origin.bounds import weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
-from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.routes import READABLE, Route
+from mqstore.live.remoting.topics import topics
 from mqstore.read.background import Background
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import Origin, Snapshot
@@ -53,6 +54,8 @@ class ClusterTail:
         self._away_since = 0.0
         self._try: Background[Bounds] | None = None
         self._closings = 0
+        self._missing: dict[TopicQueue, float] = {}
+        """Since when queues are missing that were asked for."""
         self._patience_s = patience_ms / 1000
         self._origin = origin
         self._queues = queues
@@ -107,6 +110,24 @@ class ClusterTail:
         count = (end - start) * room // total
         return count, total * count // (end - start)
 
+    def is_gone(self, queue: TopicQueue) -> bool:
+        """Ask the broker itself whether it lacks a queue: name servers may not show it yet.
+
+        Behind a proxy, which cannot be asked, a queue is gone that is missing for ``patience_ms``.
+        """
+        if self._away is not None:
+            return False
+        self._routed_until = float("-inf")
+        missing_since = self._missing.setdefault(queue, self._clock())
+        cluster, broker = self._queues.cluster, self._queues.broker
+        try:
+            if cluster.is_proxy:
+                return self._clock() >= missing_since + self._patience_s
+            topic = topics(cluster, [broker])[broker].get(queue[0])
+        except (BrokerUnavailableError, NoMasterError):
+            return False
+        return topic is None or not topic.perm & READABLE or queue[1] >= topic.read_queues
+
     def await_here(self) -> None:
         """Return once the broker is there; raises why it is away, ``patience_ms`` after it went."""
         while self._away is not None:
@@ -157,6 +178,7 @@ class ClusterTail:
         if found != self._bounds or self._away is not None:
             self._bounds = dict(found)
         self._away = None
+        self._missing = {q: at for q, at in self._missing.items() if q not in self._bounds}
         self._looked_until = self._clock() + max(LOOK_S, _PAUSE_SHARE * took_s)
         self._taken_ms = time.time_ns() // 1_000_000
 

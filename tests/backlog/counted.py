@@ -111,6 +111,7 @@ def _brute_queue(
             "consumers": None,
             "mode": "PULL",
             **dict.fromkeys(POP_COUNTS),
+            "isSystem": group.startswith("CID_RMQ_SYS_"),
         }
 
 

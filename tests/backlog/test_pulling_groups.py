@@ -34,9 +34,11 @@ def kept() -> list[Any]:
 @pytest.mark.parametrize("line", kept())
 def test_rows_of_groups_that_pull_are_as_before(line: dict[str, Any], tmp_path: Path) -> None:
     root = goldens.unpack(line["version"], tmp_path, line["archive"])
-    found = planned.rows(str(root), table="backlog", **line["options"])
+    options = {"includeSystemTopics": "true", **line["options"]}
+    found = planned.rows(str(root), table="backlog", **options)
     for row in found:
         assert row.pop("mode") == PULL
+        assert row.pop("isSystem") is row["group"].startswith("CID_RMQ_SYS_")
         assert {row.pop(name) for name in POP_COUNTS} == {None}
         first, as_of, lag_ms = row["firstUnconsumedStoreTimestamp"], *map(row.pop, _OF_NOW)
         age = None if first is None else max((as_of - first) // timedelta(milliseconds=1), 0)

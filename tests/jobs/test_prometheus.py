@@ -103,13 +103,6 @@ def test_the_file_is_replaced_at_once_or_not_at_all(
     assert os.access(target, os.R_OK)
 
 
-def test_system_groups_have_no_samples_unless_asked_for() -> None:
-    rows = [ROW, ROW | {"group": "CID_RMQ_SYS_TRANS"}]
-    assert "CID_RMQ_SYS_TRANS" not in text(rows)
-    assert text(rows).count('group="CG"') == text(rows, system_groups=True).count('group="CG"')
-    assert 'group="CID_RMQ_SYS_TRANS"' in text(rows, system_groups=True)
-
-
 def test_prometheus_gets_what_the_broker_said(
     run: Run, golden: tuple[str, Path], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from mqstore.request.chosen_queues import open_stores
 from mqstore.request.read import read_options
 from mqstore.request.tables import TableWork, plan_table
 from mqstore.tables.catalog import CATALOG
+from mqstore.tables.owners import Owners
 from support import expectations
 
 
@@ -24,6 +25,9 @@ def rows(table: str, parts: Sequence[Part]) -> list[dict[str, Any]]:
     schema = CATALOG[table].schema
     carried: list[Part] = pickle.loads(pickle.dumps(list(parts)))
     batches = [batch for part in carried for batch in part.batches(schema.names)]
+    owner = CATALOG[table].owner
+    if owner:  # What a plan of the table adds, and its parts alone do not have.
+        batches = [Owners(owner).marked(batch).select(schema.names) for batch in batches]
     for batch in batches:
         batch.validate(full=True)
     found = pa.Table.from_batches(batches, schema=schema)

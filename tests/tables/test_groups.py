@@ -30,7 +30,7 @@ def test_what_a_store_tells_of_groups_and_of_its_broker(tmp_path: Path) -> None:
         ("broker-a", "h", True, 0, None, None, False),
     ]
     assert [tuple(row.values()) for row in table(laid.root, "subscriptions")] == [
-        ("broker-a", "g", "T", "a > 5", "SQL92")
+        ("broker-a", "g", "T", "a > 5", "SQL92", False)
     ]
     (broker,) = table(laid.root, "brokers")
     assert (broker["place"], broker["version"], broker["groups"]) == (str(laid.root), None, 2)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError
+from mqstore.format.names import is_system_topic
 from mqstore.read.source import QueueSlice
 from mqstore.tables import tags
 from mqstore.tables.choice import slices
@@ -44,6 +45,7 @@ def counted(laid: Laid, wanted: set[str] | None = None) -> list[dict[str, Any]]:
             "firstStoreTimestamp": held[0].store_timestamp_ms * 1000,
             "lastStoreTimestamp": held[-1].store_timestamp_ms * 1000,
             "brokerName": "b",
+            "isSystem": is_system_topic(topic),
         }
         for (topic, queue_id, tag), held in found.items()
     ]

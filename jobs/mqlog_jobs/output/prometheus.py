@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from mqstore.backlog.request import is_system_group
-
 BacklogRow: TypeAlias = Mapping[str, object]
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -66,15 +64,9 @@ TIME_METRICS: Final = (
 )  # fmt: skip
 
 
-def text(
-    rows: Iterable[BacklogRow], is_system: Iterable[str] = (), *, system_groups: bool = False
-) -> str:
-    """Return rows of ``table=backlog`` as Prometheus text; ``is_system`` are RocketMQ's topics.
-
-    Its own groups (``CID_RMQ_SYS_…``) are left out, unless ``system_groups``.
-    """
-    system = frozenset(is_system)
-    measured = [row for row in rows if system_groups or not is_system_group(str(row["group"]))]
+def text(rows: Iterable[BacklogRow], is_system: Iterable[str] = ()) -> str:
+    """Return rows of ``table=backlog`` as Prometheus text; ``is_system`` are RocketMQ's topics."""
+    system, measured = frozenset(is_system), list(rows)
     lines = []
     for metric in METRICS:
         samples: dict[Labels, int] = {}

@@ -37,11 +37,11 @@ from mqlog_jobs.report.rates import BISECTED_QUEUES, MOST_LOOKS, TimedQueue, rat
 from mqlog_jobs.report.tag_counts import MOST_MESSAGES, tags_of
 from mqstore import __version__
 from mqstore.backlog import BacklogRequest, plan_all
-from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
+from mqstore.read.system_topics import system_topics
 from mqstore.tables import store as store_tables
 from mqstore.tables.asides import asides, pending_halves
 from mqstore.tables.choice import store_roots
@@ -167,9 +167,9 @@ def _system_topics(snapshots: Iterable[Snapshot]) -> set[str]:
     """Return RocketMQ's own topics; none of a configuration that cannot be read."""
     found: set[str] = set()
     for snapshot in snapshots:
-        rows = _read(partial(store_tables.topics, snapshot, ("topic", "isSystem")))
-        if not isinstance(rows, Unread):
-            found |= {str(row["topic"]) for row in rows_of(rows) if row["isSystem"]}
+        names = _read(partial(system_topics, snapshot))
+        if not isinstance(names, Unread):
+            found |= names
     return found
 
 
@@ -254,9 +254,9 @@ def _waiting(
 ) -> Waiting:
     """Return the backlog; ``at`` are the time (epoch ms) and how many sources are directories."""
     now_ms, stores = at
-    items = plan_all(sources, snapshots, BacklogRequest(groups=request.groups))
-    if request.groups is None and not request.system:
-        items = [item for item in items if not is_system_group(item.group)]
+    items = plan_all(
+        sources, snapshots, BacklogRequest(groups=request.groups, system=request.system)
+    )
     live = {snapshot.origin for snapshot in snapshots[stores:]}
     found = waiting(items, now_ms, estimating=live)
     return replace(found, asides=asides(snapshots, items, pending_halves(sources, snapshots)))

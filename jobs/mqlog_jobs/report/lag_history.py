@@ -10,7 +10,7 @@ from mqlog_jobs.places import Named
 from mqlog_jobs.report.facts import Foreseen, Found, LagHistory, Unread
 from mqlog_jobs.report.rates import step_ms
 from mqlog_jobs.work.forecasting import ForecastQuery
-from mqstore.backlog.request import group_test, is_system_group
+from mqstore.backlog.request import group_test
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError
 from mqstore.tables.samples import lags_at
 
@@ -40,8 +40,7 @@ class HistoryQuery:
         )
 
     def _is_wanted(self, group: str) -> bool:
-        hidden = not self.system and self.groups is None and is_system_group(group)
-        return bool(group_test(self.groups)(group)) and not hidden
+        return group_test(self.groups, system=self.system)(group)
 
     def _foreseen(self, named: Named) -> Found[Mapping[str, Foreseen]]:
         query = ForecastQuery(groups=self.groups, samples=self.samples, system=self.system)

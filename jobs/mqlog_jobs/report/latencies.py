@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.report.facts import Found, Latencies, Looked, Unread
-from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
@@ -77,14 +76,13 @@ def latencies(
         for piece in slices(source, snapshot, chosen.__contains__, Window(since_ms))
     ]
     messages = _newest(messages, most.messages)
-    part = LatencyPart(tuple(messages), tuple(newest), of.groups)
+    part = LatencyPart(tuple(messages), tuple(newest), of.groups, system=of.system)
     try:
         found = pa.Table.from_batches(part.batches(SCHEMA.names), SCHEMA)
     except InvalidOptionError as error:  # More groups than fit into memory: of the traces.
         return Unread(str(error))
-    hides = not of.system and of.groups is None
     return Latencies(
-        tuple(row for row in rows_of(found) if not (hides and is_system_group(str(row["group"])))),
+        tuple(rows_of(found)),
         since_ms,
         Looked(_length(newest), number),
         Looked(_length(messages), sum(map(sum, lengths.values()))),

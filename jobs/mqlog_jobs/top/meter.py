@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 
 from mqlog_jobs.top.queues import OpenedQueues, QueueFlow
 from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
-from mqstore.backlog.request import is_system_group
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
 from mqstore.errors import StoreError, is_of_absence
@@ -23,7 +22,7 @@ from mqstore.read.capabilities import Tail, followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, Snapshot
-from mqstore.tables import store as store_tables
+from mqstore.read.system_topics import system_topics
 from mqstore.tables.asides import Aside, asides
 
 WINDOW_S: Final = 30.0
@@ -194,8 +193,6 @@ class Meter:
         here = [number for number, tail in enumerate(self._tails) if tail.away is None]
         sources = [self._stores.sources[number] for number in here]
         items = plan_all(sources, [snapshots[number] for number in here], self._request)
-        if self._request.groups is None and not self._system:
-            items = [item for item in items if not is_system_group(item.group)]
         beside = sum(asides(snapshots, items).values(), Aside())
         if self._topic is not None:
             items = [item for item in items if item.is_of(lambda topic, _: topic == self._topic)]
@@ -217,8 +214,7 @@ class Meter:
         topics = frozenset(queue.topic for one in snapshots for queue in one.queues)
         if topics == self._known:
             return
-        found = [store_tables.topics(one, ("topic", "isSystem")).to_pylist() for one in snapshots]
-        self._own = frozenset(row["topic"] for rows in found for row in rows if row["isSystem"])
+        self._own = frozenset().union(*map(system_topics, snapshots))
         self._known = topics
 
     def _hides(self, topic: str) -> bool:

@@ -43,7 +43,7 @@ def top(named: Named, request: TopRequest, *, as_json: bool) -> None:
     has_keys = sys.stdin is not None and sys.stdin.isatty()
     redraws = console.is_terminal and not console.is_dumb_terminal
     full = redraws and has_keys and not as_json
-    groups = BacklogRequest(groups=request.groups)
+    groups = BacklogRequest(groups=request.groups, system=request.system)
     with named.opened(request.topic, groups=groups.named, damaged=True) as stores:
         if request.topic is not None:
             check_known(stores, request.topic, consumed=True)

@@ -24,7 +24,7 @@ from mqstore.backlog import (
     measure,
     plan_all,
 )
-from mqstore.backlog.request import group_names, group_test, is_system_group
+from mqstore.backlog.request import group_names
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options.grammar import Sql92
 from mqstore.read.message_query import check_known, snapshots_of
@@ -42,11 +42,10 @@ _SORTS: Final = (_BY_NAME, _BY_LAG)
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuery:
-    """Which rows of a backlog: those of a request, of one topic, with RocketMQ's own groups."""
+    """Which rows of a backlog: those of a request, of one topic."""
 
     request: BacklogRequest
     topic: str | None = None
-    system: bool = False
 
     @classmethod
     def of(
@@ -60,12 +59,14 @@ class BacklogQuery:
     ) -> "BacklogQuery":
         """Return the query of a command's arguments; raises InvalidOptionError."""
         subscriptions = subscriptions_of(groups, expressions or ())
-        request = BacklogRequest(groups=groups, subscriptions=subscriptions, by_tag=by_tag)
-        return cls(request, topic, system)
+        request = BacklogRequest(
+            groups=groups, subscriptions=subscriptions, by_tag=by_tag, system=system
+        )
+        return cls(request, topic)
 
     def snapshots(self, stores: OpenStores) -> tuple[Snapshot, ...]:
         """Look at all that the stores hold, and at the consumers of the groups."""
-        return snapshots_of(stores, held=True, groups=group_test(self.request.groups))
+        return snapshots_of(stores, held=True, groups=self.request.group_test())
 
     def look(
         self,
@@ -82,8 +83,6 @@ class BacklogQuery:
         """
         found = self.snapshots(stores) if snapshots is None else snapshots
         items = plan_all(stores.sources, found, self.request)
-        if self.request.groups is None and not self.system:
-            items = [item for item in items if not is_system_group(item.group)]
         beside: dict[str, Aside] = {}
         if self.topic is not None:
             check_known(stores, self.topic, consumed=True)

@@ -1,19 +1,15 @@
 """Any table of the catalog, read in this process and shown: the work of a dozen commands."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mqlog_jobs.output import render, table_views
 from mqlog_jobs.output.form import Form, rows_of, with_estimates
 from mqlog_jobs.output.progress import Bar
 from mqlog_jobs.places import Named, own_advice
-from mqstore.backlog.request import is_system_group
-from mqstore.read.selection import OpenStores
-from mqstore.read.system_topics import system_topics
 from mqstore.request.chosen_queues import open_stores
 from mqstore.request.tables import plan_table
 from mqstore.tables.catalog import CATALOG
@@ -61,39 +57,18 @@ def show_table(named: Named, form: Form, query: TableQuery) -> None:
 def read_table(named: Named, query: TableQuery) -> pa.Table:
     """Return the rows of a table, sorted; raises as ``show_table``."""
     table, texts = CATALOG[query.table], query.given
-    hides = not query.system and bool(table.owner)
-    by_topic = hides and table.owner == "topic" and not {"subscribe", "assign"} & texts.keys()
-    if by_topic:
-        texts["includeSystemTopics"] = "false"
+    if query.system and table.owner:  # Others show them anyway.
+        texts.setdefault("includeSystemTopics", "true")
     with own_advice():
         options = named.read_options(query.table, texts)
         with closing(open_stores(options)) as stores:
             parts = plan_table(options, stores, table.schema.names)
-            names_system_rows = "isSystem" in table.schema.names
-            hidden = _hidden_topics(stores) if by_topic and not names_system_rows else frozenset()
         batches: list[pa.RecordBatch] = []
         with Bar("Reading") as bar:
             for number, part in enumerate(parts):
                 bar(number, len(parts))
                 batches += part.batches()
-    rows = pa.Table.from_batches(batches, table.schema)
-    by_group = hides and table.owner == "group" and "groups" not in texts
-    if (by_topic or by_group) and names_system_rows:
-        rows = rows.filter(pc.invert(rows["isSystem"]))
-    elif by_topic:
-        rows = _without(rows, "topic", hidden.__contains__)
-    elif by_group:
-        rows = _without(rows, "group", is_system_group)
-    return _sorted(rows, table)
-
-
-def _hidden_topics(stores: OpenStores) -> frozenset[str]:
-    return frozenset().union(*map(system_topics, stores.held))
-
-
-def _without(rows: pa.Table, column: str, is_hidden: Callable[[str], bool]) -> pa.Table:
-    names: Iterable[str] = rows[column].to_pylist()
-    return rows.filter(pa.array([not is_hidden(name) for name in names], pa.bool_()))
+    return _sorted(pa.Table.from_batches(batches, table.schema), table)
 
 
 def _sorted(rows: pa.Table, table: Table) -> pa.Table:

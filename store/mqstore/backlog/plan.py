@@ -26,7 +26,6 @@ from mqstore.backlog.request import (
     BacklogRequest,
     group_names,
     group_pattern,
-    group_test,
     named_groups,
 )
 from mqstore.backlog.schema import SQL92, TAG
@@ -199,7 +198,7 @@ class _Broker:
 
     @classmethod
     def of(cls, source: BoundsSource, snapshot: Snapshot, request: BacklogRequest) -> "_Broker":
-        config, chosen = source.config, group_test(request.groups)
+        config, chosen = source.config, request.group_test()
         topics = config.topics()
         committed, snapshot = offsets_and_bounds(source, snapshot)
         bounds: defaultdict[str, dict[int, Span]] = defaultdict(dict)
@@ -246,7 +245,7 @@ class _Broker:
         return self.online[group].clients if group in self.online else 0
 
     def items(self, request: BacklogRequest) -> Iterator[BacklogItem]:
-        chosen = group_test(request.groups)
+        chosen = request.group_test()
         origin, name = self.snapshot.origin, self.snapshot.broker_name
         for group, topic in self._pairs(request):
             if not chosen(group) or self._refusal(request, group, topic) is not None:
@@ -271,7 +270,7 @@ class _Broker:
 
     def refusals(self, request: BacklogRequest) -> Iterator[StoreError]:
         """Yield why topics of groups that were asked for are left out."""
-        chosen = group_test(request.groups)
+        chosen = request.group_test()
         for group, topic in self._pairs(request):
             error = self._refusal(request, group, topic) if chosen(group) else None
             if error is not None:

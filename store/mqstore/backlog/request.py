@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
-from mqstore.format.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from mqstore.format.names import RETRY_PREFIX, is_system_group
 from mqstore.options import grammar
 from mqstore.options.grammar import Sql92
 from mqstore.read.sql.filter import parse_sql
@@ -31,6 +31,7 @@ class BacklogRequest:
     which every message passes SQL92; ``offset``: no expression is looked at.
     with_members: whether who is connected is asked for, and what they subscribe to. Without, no
     subscription is known but those that are given, nor how many consumers there are.
+    system: whether RocketMQ's own groups are chosen too, where they are not named.
     by_tag: one row for each tag among the unconsumed messages of a queue, read from the
     records whatever the lag_mode; one row with a null tag if there are none.
     """
@@ -40,6 +41,7 @@ class BacklogRequest:
     lag_mode: str = EXACT
     by_tag: bool = False
     with_members: bool = True
+    system: bool = False
 
     def __post_init__(self) -> None:
         if self.lag_mode not in LAG_MODES:
@@ -50,7 +52,12 @@ class BacklogRequest:
                     parse_sql(expression, option="subscriptions")
                 else:
                     check_tags(expression, option="subscriptions")
-        group_test(self.groups)
+        self.group_test()
+
+    def group_test(self) -> Callable[[str], bool]:
+        """Return the test of a group's name; groups of subscriptions are named too."""
+        chosen = group_test(self.groups, system=self.system)
+        return lambda group: chosen(group) or (self.groups is None and group in self.subscriptions)
 
     @property
     def named(self) -> set[str]:
@@ -71,18 +78,21 @@ class BacklogRequest:
         return SUB_ALL if found == "" else found
 
 
-def is_system_group(name: str) -> bool:
-    """Tell whether ``name`` is one of the broker's own groups: MixAll#isSysConsumerGroup."""
-    return name.startswith(SYSTEM_GROUP_PREFIX)
+def group_test(groups: str | None, *, system: bool) -> Callable[[str], bool]:
+    """Return the test of the option: a name of the list, or a match of the regex.
 
-
-def group_test(groups: str | None) -> Callable[[str], object]:
-    """Return the test of the option: a name of the list, or a match of the regex."""
+    RocketMQ's own groups pass where they are named, else only with ``system``.
+    """
     pattern = group_pattern(groups)
-    if pattern:
-        return pattern.fullmatch
-    names = group_names(groups)
-    return lambda group: not names or group in names
+    names = set() if pattern else group_names(groups)
+    if names:
+        return names.__contains__
+
+    def chosen(group: str) -> bool:
+        visible = system or not is_system_group(group)
+        return visible and (pattern is None or pattern.fullmatch(group) is not None)
+
+    return chosen
 
 
 def group_pattern(groups: str | None) -> "re.Pattern[str] | None":

@@ -11,6 +11,7 @@ from mqstore.backlog.items import BacklogItem
 from mqstore.backlog.schema import POP_COUNTS, SCHEMA
 from mqstore.backlog.standing import Standing
 from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.names import is_system_group
 from mqstore.read.heads import NO_TIMESTAMP
 
 _US: Final = 1000
@@ -45,6 +46,7 @@ def rows(
         "status": standing.status,
         "expressionType": pa.array([item.expression_type for item in items], pa.string()),
         "consumers": pa.array([item.consumers for item in items], pa.int32()),
+        "isSystem": pa.array([is_system_group(item.group) for item in items], pa.bool_()),
     } | _popped(items)
     if len(amounts.item) != len(items) or amounts.item[-1] != len(items) - 1:
         taken = pa.array(amounts.item)

@@ -52,13 +52,14 @@ COLUMNS: Final = (
     ("unacknowledged", pa.int64(), True, "ready + inflight + due; null as above"),
     ("redelivered", pa.int64(), True,
      "popped, and popped again by a broker that starts on this store; null as above, or a cluster"),
+    ("isSystem", pa.bool_(), False, "one of RocketMQ's own groups"),
 )  # fmt: skip
 
 BY_OFFSETS: Final = frozenset(
     {
         "brokerName", "group", "topic", "queueId", "tag", "brokerOffset", "consumerOffset",
         "minOffset", "diff", "lag", "expired", "asOf", "mode", "ready", "inflight", "due",
-        "unacknowledged", "redelivered",
+        "unacknowledged", "redelivered", "isSystem",
     }
 )  # fmt: skip
 """The columns that need no message and no subscription: offsets tell them."""

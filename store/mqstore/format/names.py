@@ -119,11 +119,14 @@ def is_writable_topic(name: str) -> bool:
     return len(name) <= MAX_TOPIC_LENGTH and _WRITABLE_TOPIC.fullmatch(name) is not None
 
 
-def is_predefined_group(name: str) -> bool:
-    """Tell whether every broker has that group: MixAll#isPredefinedGroup, and its own."""
+def is_system_group(name: str) -> bool:
+    """Tell whether a group is RocketMQ's own: MixAll#isSysConsumerGroup, #isPredefinedGroup."""
     return name in _PREDEFINED_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_system_topic(name: str) -> bool:
-    """Tell whether ``name`` is one of the broker's own topics, by its name alone."""
+    """Tell whether a topic is RocketMQ's own by its name alone.
+
+    A broker has more, under names of its own: see ``read.system_topics``.
+    """
     return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES)

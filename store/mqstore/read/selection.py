@@ -12,12 +12,13 @@ from functools import cached_property
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
 from mqstore.files.base.folder import Folder
 from mqstore.format.arrays import TopicQueue
-from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
+from mqstore.format.names import REPLY_SUFFIX, is_system_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.read.capabilities import BrokerFinder, Tail, followable
 from mqstore.read.joining import Joining, registered
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
+from mqstore.read.system_topics import own_topics
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5
@@ -192,7 +193,7 @@ class OpenStores:
         def is_assigned(topic: str, queue_id: int) -> bool:
             return assigned is None or queue_id in assigned[topic]
 
-        return QueueFilter(_name_test(self.selection), is_assigned)
+        return QueueFilter(self._name_test(), is_assigned)
 
     def check_chosen(self, snapshots: Sequence[Snapshot]) -> None:
         """Raise UnknownTopicError for a named topic or queue that no store knows."""
@@ -202,7 +203,24 @@ class OpenStores:
     def topic_test(self) -> Callable[[str], bool]:
         """Return the test of a topic's name; raises UnknownTopicError as ``check_topics``."""
         self.check_topics()
-        return _name_test(self.selection)
+        return self._name_test()
+
+    def _name_test(self) -> Callable[[str], bool]:
+        chosen = self.selection
+        is_named = chosen.subscribe or chosen.assign is not None
+        hides = not (is_named or chosen.include_system_topics)
+        return _name_test(chosen, self.own_topics if hides else frozenset())
+
+    @cached_property
+    def own_topics(self) -> frozenset[str]:
+        """The topics that brokers have under names of their own, as far as they tell them."""
+        own: set[str] = set()
+        for source in self.sources:
+            try:
+                own |= own_topics(source.topic_configs())
+            except StoreError as error:
+                _LOG.info("the topics of %s are not known: %s", source.origin.name, error)
+        return frozenset(own)
 
     def check_topics(self, *, consumed: bool = False) -> None:
         """Raise UnknownTopicError for a named topic that no store knows.
@@ -283,13 +301,14 @@ def _check_rights(snapshots: Sequence[Snapshot]) -> None:
         raise refused[0]
 
 
-def _name_test(selection: Selection) -> Callable[[str], bool]:
+def _name_test(selection: Selection, own: Set[str]) -> Callable[[str], bool]:
+    """Return the test of a topic's name; ``own`` are topics of brokers, which are hidden."""
     if selection.subscribe or selection.assign is not None:
         return frozenset(selection.subscribe or selection.assign or ()).__contains__
     pattern = re.compile(selection.subscribe_pattern or ".*", re.DOTALL)
 
     def chosen(topic: str) -> bool:
-        visible = selection.include_system_topics or not is_system_topic(topic)
+        visible = selection.include_system_topics or not (is_system_topic(topic) or topic in own)
         return visible and pattern.fullmatch(topic) is not None
 
     return chosen
@@ -386,7 +405,7 @@ def _is_rocketmqs(kind: str, name: str, known: Collection[str]) -> bool:
     Source: TopicConfigManager (the topics that a broker makes), MixAll#REPLY_TOPIC_POSTFIX.
     """
     if kind != "topic":
-        return is_predefined_group(name)
+        return is_system_group(name)
     is_cluster = f"{name}{REPLY_SUFFIX}" in known
     return is_system_topic(name) or is_cluster or name.endswith(REPLY_SUFFIX)
 

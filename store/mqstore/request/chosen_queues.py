@@ -75,10 +75,12 @@ def open_stores(options: ReadOptions) -> OpenStores:
 
 
 def _selection(options: ReadOptions, roots: tuple[Folder, ...]) -> Selection:
-    # Tables show every topic by default, as the broker's own tools do.
     is_table = options.table != "messages"
-    all_by_default = is_table and not CATALOG[options.table].of_users
-    all_by_default = all_by_default and "includeSystemTopics" not in options.given
+    # Of tables about groups these are RocketMQ's own or not, whatever the topics.
+    owner = CATALOG[options.table].owner if is_table else "topic"
+    is_of_messages = is_table and CATALOG[options.table].of_users
+    is_given = owner == "topic" or is_of_messages or "includeSystemTopics" in options.given
+    all_by_default = owner == "group" or not is_given
     return Selection(
         roots=roots,
         commit_log=options.commit_log or (),

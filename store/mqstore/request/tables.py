@@ -12,7 +12,8 @@ from mqstore.request.places import Places
 from mqstore.request.read_options import ReadOptions
 from mqstore.tables.catalog import CATALOG
 from mqstore.tables.choice import Window
-from mqstore.tables.table import Part, TableRequest
+from mqstore.tables.owners import IS_SYSTEM, Owners
+from mqstore.tables.table import Part, Table, TableRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,18 @@ class TableWork:
 
     part: Part
     columns: tuple[str, ...]
+    owners: Owners | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows with those columns."""
-        for batch in self.part.batches(self.columns):
+        if self.owners is None or IS_SYSTEM not in self.columns:
+            for batch in self.part.batches(self.columns):
+                if batch.num_rows:
+                    yield batch.select(self.columns)
+            return
+        for batch in self.part.batches(self.owners.columns(self.columns)):
             if batch.num_rows:
-                yield batch.select(self.columns)
+                yield self.owners.marked(batch).select(self.columns)
 
 
 def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str]) -> list[TableWork]:
@@ -52,6 +59,7 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         interval_ms=options.interval_ms,
         look_again_ms=options.look_again_ms,
         kept_ms=options.kept_ms,
+        system=options.include_system_topics,
         columns=tuple(columns),
         retention=options.retention,
         samples=options.samples,
@@ -62,4 +70,12 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         ),
         audit=options.audit,
     )
-    return [TableWork(part, tuple(columns)) for part in CATALOG[options.table].plan(request)]
+    table = CATALOG[options.table]
+    owners = _owners(table, stores) if IS_SYSTEM in columns else None
+    return [TableWork(part, tuple(columns), owners) for part in table.plan(request)]
+
+
+def _owners(table: Table, stores: OpenStores) -> Owners | None:
+    if not table.owner:
+        return None
+    return Owners(table.owner, stores.own_topics if table.owner == "topic" else frozenset())

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from mqstore import backlog
 from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
-from mqstore.backlog.request import group_test
 from mqstore.read.source import Origin, Snapshot
+from mqstore.tables.owners import OF_GROUP
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 
 _ROW_ORDER: Final = ("group", "brokerName", "topic", "queueId")
@@ -80,8 +80,9 @@ def planned_items(
         wanted.lag_mode,
         wanted.by_tag,
         with_members=with_members,
+        system=wanted.system,
     )
-    groups = group_test(wanted.groups) if with_members else None
+    groups = request.group_test() if with_members else None
     # A topic is deleted if a snapshot of all topics does not have it.
     snapshots = wanted.stores.held_of(lambda _: True, groups) if held is None else held
     choice = wanted.choice(consumed=True)
@@ -102,7 +103,7 @@ BACKLOG: Final = Table(
 )
 LAG_COMPARE: Final = Table(
     "lagcompare",
-    backlog.COMPARE_COLUMNS,
+    (*backlog.COMPARE_COLUMNS, *OF_GROUP),
     _compared,
     options=BY_QUEUE | BY_GROUP | {"subscriptions"},
     order=_ROW_ORDER,

@@ -22,13 +22,14 @@ class RowChoice:
     """The rows of ``topics`` and, if ``assign`` is given, of its queues. Pickles.
 
     Without ``topics``, the rows of any topic, there or gone, whose whole name ``pattern``
-    matches; of RocketMQ's own only ``with_system``.
+    matches; of RocketMQ's own only ``with_system``: ``own`` are those that have names of brokers.
     """
 
     topics: frozenset[str] | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
     pattern: str | None = None
     with_system: bool = True
+    own: frozenset[str] = frozenset()
 
     def passes(self, topic: str | None, queue_id: int | None) -> bool:
         """Tell whether a row of that topic and queue (None: the table does not know) is wanted."""
@@ -39,7 +40,7 @@ class RowChoice:
     def _has(self, topic: str) -> bool:
         if self.topics is not None:
             return topic in self.topics
-        if not self.with_system and is_system_topic(topic):
+        if not self.with_system and (is_system_topic(topic) or topic in self.own):
             return False
         return self.pattern is None or re.fullmatch(self.pattern, topic, re.DOTALL) is not None
 

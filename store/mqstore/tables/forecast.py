@@ -18,6 +18,7 @@ from mqstore.pop.state import PULL
 from mqstore.tables.backlogs import planned_items
 from mqstore.tables.columns import BROKER_NAME, US, Columns, TableRow, batches, schema
 from mqstore.tables.looks import QueueSeries, earlier_looks, log_states, series
+from mqstore.tables.owners import OF_GROUP
 from mqstore.tables.retained import Retained, retained
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, LOOKS, Table, TableRequest
 from mqstore.tables.verdict_facts import stored_ms
@@ -151,7 +152,7 @@ def _planned(request: TableRequest) -> list[ForecastPart]:
 
 FORECAST: Final = Table(
     "forecast",
-    COLUMNS,
+    (*COLUMNS, *OF_GROUP),
     _planned,
     options=BY_QUEUE | BY_GROUP | FROM_LOG | LOOKS,
     order=("group", "brokerName", "topic", "queueId"),

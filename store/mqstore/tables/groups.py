@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from mqstore.backlog.request import named_groups
 from mqstore.errors import StoreError
-from mqstore.format.names import as_text, is_predefined_group
+from mqstore.format.names import as_text, is_system_group
 from mqstore.read.broker_state import note_left_out
 from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, TableRow, batches, schema
+from mqstore.tables.owners import OF_GROUP
 from mqstore.tables.table import BY_GROUP, BY_TOPIC, Table, TableRequest
 
 GROUP_COLUMNS: Final[Columns] = (
@@ -29,7 +30,7 @@ GROUP_COLUMNS: Final[Columns] = (
     ("topics", pa.int32(), False, "topics that it has committed an offset in"),
     ("consumers", pa.int32(), True, "consumers that are connected now; null: a store"),
     ("messageModel", pa.string(), True, "CLUSTERING or BROADCASTING; null: no consumer is known"),
-    ("isSystem", pa.bool_(), False, "one of RocketMQ's own groups"),
+    *OF_GROUP,
 )
 SUBSCRIPTION_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -84,7 +85,7 @@ def plan_groups(
         clients = None if online is None else found.clients if found else 0
         model = found.model or None if found else None
         row = (name, name in configured, committed.get(name, 0), clients, model)
-        rows.append((source.broker_name, *row, is_predefined_group(name)))
+        rows.append((source.broker_name, *row, is_system_group(name)))
     return [PlannedRows(schema(GROUP_COLUMNS), tuple(rows))]
 
 
@@ -156,7 +157,7 @@ GROUPS: Final = Table(
 )
 SUBSCRIPTIONS: Final = Table(
     "subscriptions",
-    SUBSCRIPTION_COLUMNS,
+    (*SUBSCRIPTION_COLUMNS, *OF_GROUP),
     _planned_subscriptions,
     options=BY_TOPIC | BY_GROUP,
     order=("group", "brokerName", "topic"),

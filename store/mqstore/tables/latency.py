@@ -84,6 +84,7 @@ class LatencyPart:
     tags: str = "*"
     on_corrupt: str = "fail"
     pass_messages: int = PASS_MESSAGES
+    system: bool = False
 
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows: of each place the stages of no group, then those of each group.
@@ -91,7 +92,7 @@ class LatencyPart:
         Raises InvalidOptionError where there are more cells or deliveries than fit into memory.
         """
         cells = _Cells(named_groups(self.groups))
-        chosen = group_test(self.groups)
+        chosen = group_test(self.groups, system=self.system)
         for chunk in self._chunks():
             _add_traced(cells, chunk, self._deliveries(chunk, chosen))
         yield from batches(cells.rows(), SCHEMA)
@@ -294,7 +295,9 @@ def _planned(request: TableRequest) -> list[LatencyPart]:
         for piece in slices(source, snapshot, trace_topic.__eq__, since)
     )
     how = request.groups, request.by_queue, request.interval_ms, request.tags, request.on_corrupt
-    return [LatencyPart(tuple(some), traces, *how) for some in _shared(messages)]
+    return [
+        LatencyPart(tuple(some), traces, *how, system=request.system) for some in _shared(messages)
+    ]
 
 
 def _shared(messages: Sequence[QueueSlice]) -> Iterator[list[QueueSlice]]:

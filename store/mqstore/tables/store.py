@@ -23,6 +23,7 @@ from mqstore.read.system_topics import own_topics, topic_configs
 from mqstore.read.units import UnitBatch, join
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, batch, known_us, packed, schema
+from mqstore.tables.owners import OF_GROUP, OF_TOPIC
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 
 QUEUE_COLUMNS: Final[Columns] = (
@@ -46,7 +47,7 @@ TOPIC_COLUMNS: Final[Columns] = (
     ("order", pa.bool_(), True, "ordered topic"),
     ("messageCount", pa.int64(), False, "messages held in all queues"),
     ("bytes", pa.int64(), False, "bytes of their records; of a cluster an estimate"),
-    ("isSystem", pa.bool_(), False, "one of RocketMQ's own topics"),
+    *OF_TOPIC,
 )
 OFFSET_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -159,6 +160,8 @@ class StorePart:
     snapshot: Snapshot
     choice: RowChoice | None
     groups: str | None = None
+    system: bool = True
+    """RocketMQ's own groups too."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows; of ``columns`` at least."""
@@ -171,9 +174,10 @@ class StorePart:
                 queue_ids = found["queueId"].to_pylist() if of_queues else no_queues
                 passed = map(self.choice.passes, topics_, queue_ids)
                 found = found.filter(pa.array(passed, pa.bool_()))
-            if self.groups is not None:
-                chosen = map(group_test(self.groups), found["group"].to_pylist())
-                found = found.filter(pa.array(map(bool, chosen), pa.bool_()))
+            if self.table == "offsets":
+                chosen = group_test(self.groups, system=self.system)
+                passed = map(chosen, found["group"].to_pylist())
+                found = found.filter(pa.array(passed, pa.bool_()))
             yield found
 
     def _snapshots(self) -> Iterator[Snapshot]:
@@ -251,13 +255,14 @@ def _planned_offsets(request: TableRequest) -> list[StorePart]:
     choice = request.choice(consumed=True)
     request.group_choice(request.known_groups)
     return [
-        StorePart("offsets", snapshot, choice, request.groups) for _, snapshot in request.sources()
+        StorePart("offsets", snapshot, choice, request.groups, request.system)
+        for _, snapshot in request.sources()
     ]
 
 
 QUEUE_TABLE: Final = Table(
     "queues",
-    QUEUE_COLUMNS,
+    (*QUEUE_COLUMNS, *OF_TOPIC),
     _planned("queues"),
     options=BY_QUEUE | FROM_LOG,
     owner="topic",
@@ -273,7 +278,7 @@ TOPIC_TABLE: Final = Table(
 )
 OFFSET_TABLE: Final = Table(
     "offsets",
-    OFFSET_COLUMNS,
+    (*OFFSET_COLUMNS, *OF_GROUP),
     _planned_offsets,
     options=BY_QUEUE | BY_GROUP | FROM_LOG,
     order=("group", "brokerName", "topic", "queueId"),

@@ -26,7 +26,7 @@ ALWAYS: Final = frozenset({"brokerName", "table", "storePathCommitLog", "columns
 BY_TOPIC: Final = frozenset({"subscribe", "subscribePattern", "includeSystemTopics"})
 BY_QUEUE: Final = BY_TOPIC | {"assign"}
 BY_TIME: Final = frozenset({"startingTimestamp", "endingTimestamp"})
-BY_GROUP: Final = frozenset({"groups"})
+BY_GROUP: Final = frozenset({"groups", "includeSystemTopics"})
 LOOKS: Final = frozenset({"lookAgain", "samples", "fileReservedTime", "brokerConf"})
 """The options of tables that compare with earlier looks, or foresee what retention deletes."""
 FROM_LOG: Final = frozenset({"queues", "cacheDir"})
@@ -76,6 +76,8 @@ class TableRequest:
     interval_ms: int | None = None
     look_again_ms: int | None = None
     kept_ms: int | None = None
+    system: bool = False
+    """RocketMQ's own groups are chosen too, where they are not named."""
     columns: tuple[str, ...] = ()
     """The columns that the read wants; empty: all."""
     retention: RetentionPolicy | None = None
@@ -96,12 +98,15 @@ class TableRequest:
             return RowChoice(frozenset(chosen.subscribe or chosen.assign or ()), chosen.assign)
         if chosen.subscribe_pattern is None and chosen.include_system_topics:
             return None
-        return RowChoice(pattern=chosen.subscribe_pattern, with_system=chosen.include_system_topics)
+        own = frozenset[str]() if chosen.include_system_topics else self.stores.own_topics
+        return RowChoice(
+            pattern=chosen.subscribe_pattern, with_system=chosen.include_system_topics, own=own
+        )
 
-    def group_choice(self, known: Callable[[], set[str]]) -> Callable[[str], object]:
+    def group_choice(self, known: Callable[[], set[str]]) -> Callable[[str], bool]:
         """Return the test of a group's name; raises UnknownGroupError for one not ``known``."""
         check_groups(self.groups, known)
-        return group_test(self.groups)
+        return group_test(self.groups, system=self.system)
 
     def known_groups(self) -> set[str]:
         """Return the groups that a store has a configuration or a committed offset of."""
@@ -142,12 +147,13 @@ class Table:
 
     ``options`` are the names of the options that it takes beside those that every table takes.
     ``order`` are the columns by which the command sorts its rows; empty: as they are planned.
-    ``owner`` is the column with the topic or the group that a row is about: by default the command
-    leaves out rows of RocketMQ's own. ``estimated`` are the columns that a cluster estimates, if
-    the messages are not pulled for another column. ``of_files`` is the reason why a cluster does
-    not have the table; empty where it has. ``streamed``: a stream can read it too.
+    ``owner`` is the column with the topic or the group that a row is about: rows of RocketMQ's own
+    are left out unless they are named or includeSystemTopics is set, and isSystem tells them.
+    ``estimated`` are the columns that a cluster estimates, if the messages are not pulled for
+    another column. ``of_files`` is the reason why a cluster does not have the table; empty where it
+    has. ``streamed``: a stream can read it too.
     ``needs`` is an option that it cannot be read without.
-    ``of_users``: RocketMQ's own topics are left out unless they are named, as in messages.
+    ``of_users``: it is made of messages, and needs nothing else of brokers.
     """
 
     name: str

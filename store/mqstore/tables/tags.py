@@ -34,6 +34,7 @@ from mqstore.tables.columns import (
     packed,
     schema,
 )
+from mqstore.tables.owners import OF_TOPIC
 from mqstore.tables.table import BY_QUEUE, BY_RANGE, FROM_LOG, Table
 
 COLUMNS: Final[Columns] = (
@@ -216,7 +217,7 @@ def _times(piece: QueueSlice, where: Int64s, *, timed: bool) -> list[int | None]
 
 TAG_COUNTS: Final = Table(
     "tags",
-    COLUMNS,
+    (*COLUMNS, *OF_TOPIC),
     lambda request: plan(request.slices(), request.tags),
     options=BY_RANGE | BY_QUEUE | FROM_LOG,
     owner="topic",

@@ -27,6 +27,7 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, completed, repeat, schema, times
+from mqstore.tables.owners import OF_GROUP
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 
 COLUMNS: Final[Columns] = (
@@ -227,7 +228,7 @@ def _planned(request: TableRequest) -> list[UnacknowledgedPart]:
 
 UNACKNOWLEDGED: Final = Table(
     "unacknowledged",
-    COLUMNS,
+    (*COLUMNS, *OF_GROUP),
     _planned,
     options=BY_QUEUE | BY_GROUP | FROM_LOG,
     order=("group", "brokerName", "topic", "queueId", "queueOffset"),

@@ -22,6 +22,7 @@ from mqstore.read.source import Origin
 from mqstore.tables.backlogs import planned_items
 from mqstore.tables.columns import Columns, TableRow, batches, schema, text
 from mqstore.tables.looks import QueueOfBroker, earlier_looks, log_states
+from mqstore.tables.owners import OF_GROUP
 from mqstore.tables.retained import Retained, retained
 from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, LOOKS, Table, TableRequest
 from mqstore.tables.verdict_facts import (
@@ -182,7 +183,7 @@ def _planned(request: TableRequest) -> list[VerdictsPart]:
 
 VERDICTS: Final = Table(
     "verdicts",
-    COLUMNS,
+    (*COLUMNS, *OF_GROUP),
     _planned,
     options=BY_QUEUE | BY_GROUP | FROM_LOG | LOOKS | {"subscriptions"},
     owner="group",

@@ -22,7 +22,8 @@ from mqlog_jobs.places import Named
 from mqlog_jobs.work import queries
 from mqlog_jobs.work.queries import KeyQuery
 from mqstore.errors import UnknownTopicError, printable, shown
-from mqstore.read.selection import OpenStores, unknown
+from mqstore.read.known_names import unknown
+from mqstore.read.selection import OpenStores
 from mqstore.tables.choice import Window
 from mqstore.tables.deliveries import Delivery, of_one
 from mqstore.tables.traces import (

@@ -45,7 +45,7 @@ from mqstore.pop.look import offsets_and_bounds, pop_state
 from mqstore.pop.state import PULL, PopState
 from mqstore.read.broker_state import BrokerState, ConnectedGroup, note_left_out
 from mqstore.read.capabilities import unchanged_since, unreadable
-from mqstore.read.selection import unknown
+from mqstore.read.known_names import unknown
 from mqstore.read.source import BoundsSource, Origin, Snapshot
 
 _LOG = logging.getLogger(__name__)

@@ -9,9 +9,10 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
+from mqstore.read.known_names import instead
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position
 from mqstore.read.queues import QueueBounds
-from mqstore.read.selection import OpenStores, instead
+from mqstore.read.selection import OpenStores
 from mqstore.read.source import Snapshot
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")

@@ -5,17 +5,20 @@ Reference: Spark's ConsumerStrategy (subscribe, subscribePattern, assign).
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
 from mqstore.files.base.folder import Folder
 from mqstore.format.arrays import TopicQueue
-from mqstore.format.names import REPLY_SUFFIX, is_system_group, is_system_topic
-from mqstore.options.grammar import near
+from mqstore.format.names import is_system_topic
 from mqstore.read.capabilities import BrokerFinder, Tail, followable
+<<<<<<< HEAD
 from mqstore.read.joining import Joining, registered
+=======
+from mqstore.read.known_names import listed, unknown
+>>>>>>> 64d1a3a4 (Give the advice about names that are not there a module of its own)
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.read.system_topics import own_topics
@@ -338,7 +341,7 @@ def broker_names(selection: Selection) -> tuple[str | None, ...]:
         raise InvalidOptionError(
             "brokerName",
             ",".join(selection.broker_names),
-            f"must have one name for each store; there are {count}: {_listed(named)}",
+            f"must have one name for each store; there are {count}: {listed(named)}",
         )
     return selection.broker_names
 
@@ -373,43 +376,3 @@ def _assigned(snapshot: Snapshot, assigned: Mapping[str, tuple[int, ...]]) -> Sn
         return queue.queue_id in assigned[queue.topic]
 
     return replace(snapshot, queues=tuple(filter(wanted, snapshot.queues)))
-
-
-def unknown(option: str, kind: str, name: str, known: Set[str]) -> str:
-    """Return the text of an error: no topic or group of that name, but these."""
-    return f"option {option}: no {kind} {shown(name)}; {instead(kind, name, known)}"
-
-
-def instead(kind: str, name: str, known: Set[str]) -> str:
-    """Return the advice of an error about an unknown name: the nearest ones, or those there are."""
-    close = near_names(kind, name, known)
-    if close:
-        return f"did you mean {_listed(close)}?"
-    # The user's own first: a broker has a dozen others.
-    ordered = sorted(known, key=lambda k: (_is_rocketmqs(kind, k, known), k))
-    return f"the {kind}s are {_listed(ordered)}" if known else f"there is no {kind} at all"
-
-
-def near_names(kind: str, name: str, known: Collection[str]) -> list[str]:
-    """Return known topics or groups like ``name``: RocketMQ's own only if ``name`` is like those.
-
-    ``kind`` is ``topic`` or ``group``.
-    """
-    of_users = [one for one in known if not _is_rocketmqs(kind, one, known)]
-    return near(name, known if _is_rocketmqs(kind, name, known) else of_users)
-
-
-def _is_rocketmqs(kind: str, name: str, known: Collection[str]) -> bool:
-    """Tell whether a name is RocketMQ's own: a cluster has a topic of its name too.
-
-    Source: TopicConfigManager (the topics that a broker makes), MixAll#REPLY_TOPIC_POSTFIX.
-    """
-    if kind != "topic":
-        return is_system_group(name)
-    is_cluster = f"{name}{REPLY_SUFFIX}" in known
-    return is_system_topic(name) or is_cluster or name.endswith(REPLY_SUFFIX)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(map(shown, names[:_SHOWN_NAMES])) + more

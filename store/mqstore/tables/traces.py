@@ -16,9 +16,10 @@ from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import UnknownTopicError
 from mqstore.format.names import TRACE_TOPIC
 from mqstore.format.trace_entries import END_TRANSACTION, PUB, TraceEntry, parse
+from mqstore.read.known_names import unknown
 from mqstore.read.plan import SplitLimits, split
 from mqstore.read.scan import scan
-from mqstore.read.selection import OpenStores, unknown
+from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 from mqstore.tables.choice import Window, slices

@@ -6,7 +6,7 @@ from functools import cache
 
 from mqstore.errors import StoreError, shown
 from mqstore.live.remoting.errors import BrokerUnavailableError
-from mqstore.read.selection import instead, near_names
+from mqstore.read.known_names import instead, near_names
 
 _LOG = logging.getLogger(__name__)
 _SILENT: set[tuple[str, str]] = set()

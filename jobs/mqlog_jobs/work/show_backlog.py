@@ -96,8 +96,7 @@ class BacklogQuery:
     def gauges(self, measured: pa.Table, snapshots: Iterable[Snapshot]) -> str:
         """Return rows that were measured as Prometheus text."""
         own_topics = frozenset().union(*map(system_topics, snapshots))
-        every_group = self.system or self.request.groups is not None
-        return prometheus.text(rows_of(measured), own_topics, system_groups=every_group)
+        return prometheus.text(rows_of(measured), own_topics)
 
 
 @dataclass(frozen=True, slots=True)

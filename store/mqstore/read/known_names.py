@@ -45,5 +45,6 @@ def _is_rocketmqs(kind: str, name: str, known: Collection[str]) -> bool:
 
 
 def listed(names: Sequence[str]) -> str:
+    """Return the first names, printable, and how many more there are."""
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
     return ", ".join(map(shown, names[:_SHOWN_NAMES])) + more

@@ -15,7 +15,7 @@ import pytest
 
 from broker.harness import BROKER_NAME, Broker, Cluster
 from mqstore.request.plan import plan_read, read_schema
-from mqstore.verdicts import rules
+from mqstore.verdicts import bounds
 from pyspark_mqlog.options import parse_read
 from support.expectations import rows
 
@@ -75,7 +75,7 @@ def wait_until_consumed(place: str, group: str) -> None:
 def test_faults_of_real_groups_have_their_verdicts_and_a_group_that_works_has_none(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "WAITING_MS", 0)  # A minute of waiting is not what is tried here.
+    monkeypatch.setattr(bounds, "WAITING_MS", 0)  # A minute of waiting is not what is tried here.
     root = tmp_path / "store"
     with cluster.broker(root, {"mappedFileSizeCommitLog": "65536"}) as broker:
         place = f"rocketmq://{cluster.name_server}"
@@ -156,7 +156,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 def test_faults_of_consumers_have_their_verdicts_and_no_other(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "WAITING_MS", 0)  # A minute of waiting is not what is tried here.
+    monkeypatch.setattr(bounds, "WAITING_MS", 0)  # A minute of waiting is not what is tried here.
     root, file = tmp_path / "store", str(tmp_path / "samples.parquet")
     with cluster.broker(root, {"messageDelayLevel": "1s " * 17 + "1s"}) as broker:
         place = f"rocketmq://{cluster.name_server}"
@@ -199,7 +199,7 @@ def test_faults_of_consumers_have_their_verdicts_and_no_other(
         finally:
             broker.leave()
         broker.stop()
-    assert json.loads(poison["numbers"])["reconsumeTimes"] >= rules.MIN_TRIES
+    assert json.loads(poison["numbers"])["reconsumeTimes"] >= bounds.MIN_TRIES
     assert [(row["verdict"], row["queueId"]) for row in hot] == [("HOT_QUEUE", 2)]
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from mqstore.backlog.schema import AHEAD, SQL92
 from mqstore.files.config.broker_config import FilterExpression
 from mqstore.read.broker_state import GroupMember
+from mqstore.verdicts.bounds import ROUND_MS, TURN_MS, WAITING_MS
 from mqstore.verdicts.facts import GroupFacts, Look, QueueFacts, Retried, TopicFacts, Verdict
 from mqstore.verdicts.loss import Loss
-from mqstore.verdicts.rules import RULES, WAITING_MS, verdicts
+from mqstore.verdicts.rules import RULES, verdicts
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -51,10 +52,12 @@ def group(*queues: QueueFacts, **more: Any) -> GroupFacts:
     return GroupFacts("g", (TopicFacts("g", "T", NOW, queues),), **more)
 
 
-def look(consumed: int, stored: int, of: QueueFacts) -> QueueFacts:
-    """The queue with a look of ten seconds ago."""
+def look(
+    consumed: int, stored: int, of: QueueFacts, ago: int = TURN_MS, rest: int = 0
+) -> QueueFacts:
+    """The queue with an earlier look."""
     assert of.consumer_offset is not None
-    before = Look(of.consumer_offset - consumed, of.broker_offset - stored, 10_000)
+    before = Look(of.consumer_offset - consumed, of.broker_offset - stored, ago, rest)
     return replace(of, before=before)
 
 
@@ -90,13 +93,17 @@ FAULTS: dict[str, tuple[GroupFacts, dict[str, int]]] = {
         {"lag": 400, "consumerOffset": 600, "waitsMs": 600_000, "consumed": 0,
          "consumedOfOthers": 200},
     ),
+    "STANDS_STILL": (
+        group(look(0, 5, behind(consumers=2)), look(0, 5, behind(1, consumers=2))),
+        {"consumed": 0, "stored": 10, "betweenMs": 15_000, "lagMatching": 800, "waitsMs": 600_000},
+    ),
     "HOT_QUEUE": (
         group(behind(received=900), queue(1, received=50), queue(2, received=50)),
         {"received": 900, "receivedOfAll": 1_000, "queues": 3, "lag": 400, "lagOfAll": 400},
     ),
     "SLOW_CONSUMER": (
         group(look(100, 200, behind(consumers=2)), look(100, 200, behind(1, consumers=2))),
-        {"stored": 400, "consumed": 200, "betweenMs": 10_000, "lag": 800, "waitsMs": 600_000,
+        {"stored": 400, "consumed": 200, "betweenMs": 15_000, "lag": 800, "waitsMs": 600_000,
          "consumers": 2},
     ),
     "EXPIRING": (
@@ -154,11 +161,13 @@ def test_the_evidence_of_each_verdict() -> None:
         "NO_MEMBERS": "405 messages wait, and no consumer of the group is connected to broker b",
         "FILTER_ONLY": "400 messages come after the group's offset, and none of them matches the "
         "group's filter A || B: it has nothing to do, unless the filter is wrong",
-        "STUCK_QUEUE": "the offset stayed at 600 for 10 s, and 400 messages wait, while the group "
+        "STUCK_QUEUE": "the offset stayed at 600 for 15 s, and 400 messages wait, while the group "
         "consumed 200 messages of other queues",
+        "STANDS_STILL": "no offset of the group moved in the last 15 s, while 800 messages wait, "
+        "the oldest for 10 min; 2 consumers are connected and commit nothing",
         "HOT_QUEUE": "this queue, one of 3, received 900 of the 1,000 messages of the last 10 min, "
         "and 400 of the 400 messages that wait are in it",
-        "SLOW_CONSUMER": "in the last 10 s 400 messages were stored and 200 consumed; 800 wait, "
+        "SLOW_CONSUMER": "in the last 15 s 400 messages were stored and 200 consumed; 800 wait, "
         "the oldest for 10 min",
         "EXPIRING": "30 messages, from offset 870 on, were deleted before the group consumed them; "
         "100 more wait",
@@ -212,7 +221,7 @@ def test_a_look_back_decides_what_stands() -> None:
     found = only(group(stands, moves))
     assert found.word == "STUCK_QUEUE"
     assert found.evidence == (
-        "the offset stayed at 600 for 10 s, and 400 messages wait, while the group consumed 200 "
+        "the offset stayed at 600 for 15 s, and 400 messages wait, while the group consumed 200 "
         "messages of other queues"
     )
     assert (found.topic, found.broker_name, found.queue_id) == ("T", "b", 0)
@@ -220,24 +229,73 @@ def test_a_look_back_decides_what_stands() -> None:
     # It moves, though it is far behind: slow, not stuck.
     assert only(group(look(1, 50, behind()), look(200, 200, queue(1)))).word == "SLOW_CONSUMER"
     # All stand: nothing says that it is this queue.
-    assert [v.word for v in verdicts(group(look(0, 5, behind()), look(0, 5, behind(1))))] == [
-        "SLOW_CONSUMER"
-    ]
+    (found,) = verdicts(group(look(0, 5, behind()), look(0, 5, behind(1))))
+    assert found.word == "STANDS_STILL"
+    assert found.evidence.endswith("; whether consumers are connected is not known here")
+
+
+def test_a_consumer_that_works_queue_after_queue_is_not_stuck() -> None:
+    """Its offsets stand while it works elsewhere, until the turn of each has come."""
+    here = behind(1)
+    for ago in (TURN_MS, ROUND_MS - 1):  # Too short for a round.
+        assert "STUCK_QUEUE" not in words(look(0, 0, behind(), ago), look(500, 0, here, ago))
+    assert "STUCK_QUEUE" in words(look(0, 0, behind(), ROUND_MS), look(500, 0, here, ROUND_MS))
+    # Two pulls of another queue are no round, nor is one where a third one waits for its turn.
+    assert "STUCK_QUEUE" not in words(look(0, 0, behind(), ROUND_MS), look(63, 0, here, ROUND_MS))
+    third = look(0, 0, behind(2), ROUND_MS)
+    assert words(look(0, 0, behind(), ROUND_MS), look(500, 0, here, ROUND_MS), third) == []
+    # Nor has a turn passed if a queue of the group has rested for half as long.
+    rested = look(500, 0, here, ROUND_MS, ROUND_MS // 2 + 1)
+    assert "STUCK_QUEUE" not in words(look(0, 0, behind(), ROUND_MS), rested)
+    # It has nothing else to do: its turn has come, and of several of them.
+    assert words(look(0, 0, behind(), TURN_MS), look(5, 5, queue(1), TURN_MS)) == ["STUCK_QUEUE"]
+    both = look(0, 0, behind()), look(0, 0, behind(1)), look(5, 5, queue(2))
+    assert words(*both) == ["STUCK_QUEUE"] * 2
+    assert words(look(0, 0, behind(), TURN_MS - 1), look(5, 5, queue(1), TURN_MS - 1)) == []
+    # It has just worked off the messages of another queue.
+    assert words(look(0, 0, behind()), look(500, 5, queue(1))) == []
+
+
+def test_a_group_stands_still_only_where_nothing_moved_for_several_commits() -> None:
+    assert words(look(0, 5, behind()), look(0, 5, queue(1))) == ["STANDS_STILL"]
+    assert "STANDS_STILL" not in words(look(0, 0, behind(), TURN_MS - 1))
+    assert words(look(0, 0, behind(wait=WAITING_MS - 1))) == []
+    assert words(look(0, 0, behind(matching=0))) == []
+    assert words(behind()) == []
+    # Who acknowledges moves no offset, and what waits for members has its own word.
+    assert words(look(0, 0, behind(pops=True))) == []
+    assert words(look(0, 0, behind(consumers=0))) == ["NO_MEMBERS"]
+    # Another topic of the group is worked on.
+    moves = TopicFacts("g", "U", NOW, (look(5, 5, queue()),))
+    stands = TopicFacts("g", "T", NOW, (look(0, 0, behind()),))
+    assert verdicts(GroupFacts("g", (stands, moves))) == []
+
+
+def test_groups_that_no_member_is_known_of_have_no_verdicts() -> None:
+    """Brokers work off their own groups, and members of broadcasting ones keep their offsets."""
+    for name in ("CID_RMQ_SYS_REVIVE_GROUP", "CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER", "g@broadcast"):
+        topic = TopicFacts(name, "T", NOW, (look(0, 9, behind(consumers=0)),))
+        assert verdicts(GroupFacts(name, (topic,))) == []
+    # An offset that moves is somebody's, though the broker knows no consumer.
+    assert words(look(10, 10, behind(consumers=0))) == []
+
+
+def words(*queues: QueueFacts) -> list[str]:
+    return [one.word for one in verdicts(group(*queues))]
 
 
 def test_an_offset_that_was_set_back_is_no_evidence_of_others_that_move() -> None:
     stands, set_back = look(0, 50, behind()), look(-300, 200, behind(1))
     assert verdicts(group(stands, set_back)) == []
     moves = look(200, 200, queue(2))
-    assert only(group(stands, set_back, moves)).numbers["consumedOfOthers"] == 200
+    assert only(group(stands, look(-300, 200, queue(1)), moves)).numbers["consumedOfOthers"] == 200
     # A queue that was made anew stored nothing below zero.
     assert verdicts(group(look(1, 500, behind()), look(1, -20, behind(1)))) == []
 
 
 def test_a_queue_without_consumers_is_neither_stuck_nor_slow() -> None:
     alone = look(0, 50, behind(consumers=0))
-    other = look(200, 200, queue(1, consumers=0))
-    assert [v.word for v in verdicts(group(alone, other))] == ["NO_MEMBERS"]
+    assert [v.word for v in verdicts(group(alone, queue(1, consumers=0)))] == ["NO_MEMBERS"]
 
 
 def test_a_filter_by_sql_counts_and_a_match_anywhere_is_no_filter() -> None:

@@ -40,6 +40,7 @@ from mqstore.errors import (
 )
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
 from mqstore.format.arrays import Span
+from mqstore.format.names import HEARTBEAT_TOPIC, is_broadcast_group, is_system_group
 from mqstore.options.grammar import Sql92
 from mqstore.pop.look import offsets_and_bounds, pop_state
 from mqstore.pop.state import PULL, PopState
@@ -240,9 +241,17 @@ class _Broker:
         return topic in self.topics or topic in self.bounds
 
     def consumers(self, group: str) -> int | None:
+        """Return how many consumers are connected; None where that is not known.
+
+        Brokers consume as RocketMQ's own groups themselves, and the clients of proxies in cluster
+        mode are connected to those alone.
+        """
         if self.online is None or group in self.hidden_groups:
             return None
-        return self.online[group].clients if group in self.online else 0
+        if group in self.online:
+            return self.online[group].clients
+        is_hidden = is_system_group(group) or is_broadcast_group(group)
+        return None if is_hidden or self.knows(HEARTBEAT_TOPIC) else 0
 
     def items(self, request: BacklogRequest) -> Iterator[BacklogItem]:
         chosen = request.group_test()

@@ -43,7 +43,7 @@ COLUMNS: Final = (
     ("expressionType", pa.string(), True,
      "TAG or SQL92; null: no subscription known"),
     ("consumers", pa.int32(), True,
-     "consumers of the group that are connected to the broker now; null: a store"),
+     "consumers of the group that are connected to the broker now; null: not known"),
     ("mode", pa.string(), False, "PULL, or how the group pops: POP, POP_FIFO, POP_KV"),
     ("ready", pa.int64(), True, "messages never popped; null: PULL, or byTag"),
     ("inflight", pa.int64(), True, "popped, not acknowledged, invisible at asOf; null as above"),

@@ -37,6 +37,9 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Of a topic of each 5.x broker that has no messages and no permission to read (TopicValidator)."""
 DEFAULT_TOPIC: Final = "TBW102"
+BROADCAST_SUFFIX: Final = "@broadcast"
+HEARTBEAT_TOPIC: Final = "DefaultHeartBeatSyncerTopic"
+"""By which proxies tell each other of their clients: ProxyConfig#heartbeatSyncerTopicName."""
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 _PREDEFINED_GROUPS: Final = frozenset({
     "CID_ONS-HTTP-PROXY",
@@ -55,6 +58,7 @@ _SYSTEM_TOPICS: Final = frozenset(
         SCHEDULE_TOPIC,
         "BenchmarkTest",
         CHECK_MAX_TIME_TOPIC,
+        HEARTBEAT_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         "CHECKPOINT_TOPIC",
@@ -122,6 +126,15 @@ def is_writable_topic(name: str) -> bool:
 def is_system_group(name: str) -> bool:
     """Tell whether a group is RocketMQ's own: MixAll#isSysConsumerGroup, #isPredefinedGroup."""
     return name in _PREDEFINED_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_broadcast_group(name: str) -> bool:
+    """Tell whether a group is how a 5.x broker notes offsets of a broadcasting one.
+
+    They are of clients that are gone too: members keep theirs at home.
+    Source: BroadcastOffsetManager#broadcastGroupId.
+    """
+    return name.endswith(BROADCAST_SUFFIX)
 
 
 def is_system_topic(name: str) -> bool:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from mqstore.backlog import BacklogItem
@@ -24,8 +25,8 @@ from mqstore.read.source import BoundsSource, Origin, QueueSlice, Snapshot
 from mqstore.tables.looks import PastLook, QueueOfBroker
 from mqstore.tables.retry_owners import is_source, owner_of
 from mqstore.tables.table import TableRequest
+from mqstore.verdicts.bounds import RECENT_MS
 from mqstore.verdicts.facts import Look
-from mqstore.verdicts.rules import RECENT_MS
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -85,15 +86,33 @@ def members_of(
     return {group: members for group, members in found.items() if members}
 
 
-def look_of(
-    looks: Sequence[PastLook], group: str, queue: QueueOfBroker, as_of_ms: int
-) -> Look | None:
+def look_of(looks: Sequence[PastLook], item: BacklogItem, as_of_ms: int) -> Look | None:
     """Return a queue at the oldest look of the last RECENT_MS that has it; None without one."""
+    queue = item.broker_name, item.topic, item.queue_id
     for look in looks:
         ms_ago = as_of_ms - look.at_ms
         if 0 < ms_ago <= RECENT_MS and queue in look.ends:
-            return Look(look.committed.get((group, queue)), look.ends[queue], ms_ago)
+            committed = look.committed.get((item.group, queue))
+            return Look(committed, look.ends[queue], ms_ago, _rest_ms(looks, item, as_of_ms))
     return None
+
+
+def _rest_ms(looks: Sequence[PastLook], item: BacklogItem, as_of_ms: int) -> int:
+    """Return for how long at most the offset stood between looks, and moved after them."""
+    queue = item.broker_name, item.topic, item.queue_id
+    points = [
+        (look.at_ms, look.committed.get((item.group, queue)), look.ends[queue])
+        for look in looks
+        if queue in look.ends
+    ]
+    points.append((as_of_ms, item.consumer_offset, item.high))
+    longest, since_ms = 0, points[0][0]
+    for (_, before, end), (at_ms, after, _) in pairwise(points):
+        if before is None or after is None or before >= end:
+            since_ms = at_ms  # Nothing waited.
+        elif after != before:
+            longest, since_ms = max(longest, at_ms - since_ms), at_ms
+    return longest
 
 
 def received_by(

@@ -15,6 +15,7 @@ from mqstore import backlog
 from mqstore.backlog import BacklogRequest, PackedItems
 from mqstore.format import properties
 from mqstore.format.names import RETRY_PREFIX, SCHEDULE_TOPIC
+from mqstore.pop.state import PULL
 from mqstore.read.broker_state import GroupMember
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -106,6 +107,7 @@ class VerdictsPart:
             last_consumed_ms=_epoch_ms(row["lastConsumedStoreTimestamp"]),
             received=self.received.get(place),
             before=self.looks.get((row["group"], place)),
+            pops=row["mode"] != PULL,
         )
         since = _epoch_ms(row["firstUnconsumedStoreTimestamp"])
         if facts.lag and (facts.matching < facts.lag or since is None):
@@ -169,7 +171,7 @@ def _planned(request: TableRequest) -> list[VerdictsPart]:
     looks = {}
     for item in items:
         place = item.broker_name, item.topic, item.queue_id
-        found = look_of(past, item.group, place, as_of_ms)
+        found = look_of(past, item, as_of_ms)
         if found is not None:
             looks[item.group, place] = found
     pairs = list(zip(request.stores.sources, snapshots, strict=True))

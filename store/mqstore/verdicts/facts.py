@@ -1,6 +1,6 @@
 """What the verdicts about a consumer group are made of. Plain values; None is what is not known."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mqstore.backlog.schema import AHEAD, SQL92, TOPIC_GONE
@@ -10,11 +10,15 @@ from mqstore.verdicts.loss import Loss
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A queue some time ago: the group's offset, the queue's end, and ms since then."""
+    """A queue some time ago: the group's offset, the queue's end, and ms since then.
+
+    ``rest_ms`` is the longest time for which the offset stood and then moved, as looks show it.
+    """
 
     consumer_offset: int | None
     broker_offset: int
     ms_ago: int
+    rest_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +28,8 @@ class QueueFacts:
     ``lag`` counts messages held and not consumed, ``matching`` those of them that the group takes.
     ``waiting_since_ms`` is when the first message of ``lag`` was stored, ``last_consumed_ms`` when
     the one before the group's offset was (epoch). ``received`` are the messages of the last
-    RECENT_MS; ``before`` is an earlier look. ``loss`` is when the broker will delete the first
+    RECENT_MS; ``before`` is an earlier look. ``pops``: acknowledgements move the group, and its
+    offset tells little. ``loss`` is when the broker will delete the first
     message of ``lag``, with its file.
     """
 
@@ -44,6 +49,7 @@ class QueueFacts:
     last_consumed_ms: int | None = None
     received: int | None = None
     before: Look | None = None
+    pops: bool = False
     loss: Loss | None = None
 
     @property
@@ -57,6 +63,11 @@ class QueueFacts:
         return self.status == AHEAD
 
     @property
+    def is_unattended(self) -> bool:
+        """Whether no consumer of the group is connected to the broker."""
+        return self.consumers == 0
+
+    @property
     def consumed_since(self) -> int | None:
         """How far the group's offset moved since the earlier look; None without one."""
         if self.before is None or self.before.consumer_offset is None:
@@ -64,6 +75,11 @@ class QueueFacts:
         return None if self.consumer_offset is None else (
             self.consumer_offset - self.before.consumer_offset
         )  # fmt: skip
+
+    @property
+    def stands(self) -> bool:
+        """Whether the group's offset did not move since the earlier look: no look, no."""
+        return self.consumed_since == 0 and not self.pops
 
     @property
     def stored_since(self) -> int | None:
@@ -131,6 +147,12 @@ class GroupFacts:
     retried: tuple[Retried, ...] = ()
     members: tuple[GroupMember, ...] | None = None
 
+    def queues(self) -> Iterator[tuple[TopicFacts, QueueFacts]]:
+        """Yield each queue with its topic."""
+        for topic in self.topics:
+            for queue in topic.queues:
+                yield topic, queue
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -148,3 +170,10 @@ class Verdict:
     topic: str | None = None
     broker_name: str | None = None
     queue_id: int | None = None
+
+    @classmethod
+    def of_queue(
+        cls, word: str, topic: TopicFacts, queue: QueueFacts, shows: tuple[str, dict[str, int], str]
+    ) -> "Verdict":
+        """Return a verdict about one queue; ``shows`` are evidence, numbers and the command."""
+        return cls(word, topic.group, *shows, topic.topic, queue.broker_name, queue.queue_id)

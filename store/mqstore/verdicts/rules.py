@@ -2,26 +2,23 @@
 
 A rule speaks only with numbers that show the fault, and never because something is not known. A
 group that works has messages waiting all the time, for moments: so rules about lag ask for a
-message that waits for WAITING_MS or longer.
+message that waits for bounds.WAITING_MS or longer.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from mqstore.backlog.schema import SQL92
 from mqstore.errors import shown
 from mqstore.files.config.broker_config import FilterExpression
-from mqstore.format.names import RETRY_PREFIX
+from mqstore.format.names import RETRY_PREFIX, is_broadcast_group, is_system_group
 from mqstore.pop.state import UNKNOWN_POPS
+from mqstore.verdicts import bounds
 from mqstore.verdicts.facts import GroupFacts, QueueFacts, TopicFacts, Verdict
 from mqstore.verdicts.loss import LOST_BY_DISK
+from mqstore.verdicts.standing import paused_by_order, stands_still, stuck_queue
 from mqstore.verdicts.wording import moment, names_of, queue_names, span, word
 
-WAITING_MS: Final = 60_000
-RECENT_MS: Final = 600_000
-SOON_MS: Final = 86_400_000
-MIN_TRIES: Final = 3
-MIN_RECEIVED: Final = 100
 _SLOW_SHARE: Final = 0.9
 _HOT_TIMES: Final = 2
 
@@ -30,7 +27,7 @@ VerdictRule: TypeAlias = Callable[[GroupFacts], Iterator[Verdict]]
 
 def ahead(group: GroupFacts) -> Iterator[Verdict]:
     """AHEAD: the group's offset is beyond the queue's end."""
-    for topic, queue in _queues(group):
+    for topic, queue in group.queues():
         if queue.is_ahead and queue.consumer_offset is not None:
             beyond = queue.consumer_offset - queue.broker_offset
             evidence = (
@@ -44,16 +41,16 @@ def ahead(group: GroupFacts) -> Iterator[Verdict]:
                 "beyond": beyond,
             }
             command = f"mqlog queues PLACE -t {word(topic.topic)}"
-            yield _of_queue("AHEAD", topic, queue, (evidence, numbers, command))
+            yield Verdict.of_queue("AHEAD", topic, queue, (evidence, numbers, command))
 
 
 def never_committed(group: GroupFacts) -> Iterator[Verdict]:
     """NEVER_COMMITTED: queues hold messages, and no offset is committed in them."""
     for topic in group.topics:
         never = [queue for queue in topic.queues if queue.consumer_offset is None and queue.lag]
-        queues = [queue for queue in never if not _is_unattended(queue)]
+        queues = [queue for queue in never if not queue.is_unattended]
         waits_ms = max(map(topic.waits_ms, queues), default=0)
-        if not queues or waits_ms < WAITING_MS:
+        if not queues or waits_ms < bounds.WAITING_MS:
             continue
         messages = sum(queue.lag for queue in queues)
         evidence = (
@@ -73,7 +70,8 @@ def no_members(group: GroupFacts) -> Iterator[Verdict]:
         # Those that pop may do so by gRPC or by themselves: no broker knows of them as connected.
         of_members = [queue for queue in topic.queues if queue.status not in UNKNOWN_POPS]
         queues = [queue for queue in of_members if queue.consumers == 0 and queue.matching]
-        if queues:
+        # Who moves an offset is there, whatever the broker knows of it.
+        if queues and not any((queue.consumed_since or 0) > 0 for queue in topic.queues):
             messages = sum(queue.matching for queue in queues)
             brokers = sorted({queue.broker_name for queue in queues})
             evidence = (
@@ -123,37 +121,16 @@ def _normal(expression: FilterExpression | None) -> str:
     return f"to {shown(text)}"
 
 
-def paused_by_order(group: GroupFacts) -> Iterator[Verdict]:
-    """PAUSED_BY_ORDER: a queue is consumed in order, and no member holds its lock."""
-    members = group.members or ()
-    if not members or not all(member.is_ordered for member in members):
-        return
-    for topic, queue in _queues(group):
-        place = queue.broker_name, topic.topic, queue.queue_id
-        waits_ms = topic.waits_ms(queue)
-        if not queue.matching or waits_ms < WAITING_MS or _is_unattended(queue):
-            continue
-        given = [member.client_id for member in members if place in member.locked]
-        if any(member.locked.get(place) for member in members):
-            continue
-        whose = (
-            f"{names_of(given)} was given the queue" if given else "no member was given the queue"
-        )
-        evidence = (
-            f"the group consumes in order, {whose}, and no member, of {len(members)}, holds the "
-            f"queue's lock; {queue.lag:,} messages wait, the oldest for {span(waits_ms)}"
-        )
-        numbers = {"members": len(members), "locked": 0, "lag": queue.lag, "waitsMs": waits_ms}
-        command = f"mqlog groups PLACE -g {word(group.group)}"
-        yield _of_queue("PAUSED_BY_ORDER", topic, queue, (evidence, numbers, command))
-
-
 def filter_only(group: GroupFacts) -> Iterator[Verdict]:
     """FILTER_ONLY: offsets lag, and no waiting message passes the expression."""
     for topic in group.topics:
         queues = [queue for queue in topic.queues if queue.lag and queue.filter is not None]
         is_all = queues and len(queues) == sum(queue.lag > 0 for queue in topic.queues)
-        if not is_all or topic.longest_wait_ms < WAITING_MS or any(q.matching for q in queues):
+        if (
+            not is_all
+            or topic.longest_wait_ms < bounds.WAITING_MS
+            or any(q.matching for q in queues)
+        ):
             continue
         evidence = (
             f"{topic.lag:,} messages come after the group's offset, and none of them matches the "
@@ -167,57 +144,18 @@ def filter_only(group: GroupFacts) -> Iterator[Verdict]:
         )  # fmt: skip
 
 
-def stuck_queue(group: GroupFacts) -> Iterator[Verdict]:
-    """STUCK_QUEUE: between two looks a queue stood while others of the group moved."""
-    paused = {
-        (verdict.topic, verdict.broker_name, verdict.queue_id) for verdict in paused_by_order(group)
-    }
-    for topic, queue in _queues(group):
-        if (topic.topic, queue.broker_name, queue.queue_id) in paused:
-            continue
-        if not queue.matching or queue.consumer_offset is None or _is_unattended(queue):
-            continue
-        waits_ms = topic.waits_ms(queue)
-        others = [other for other in topic.queues if other is not queue]
-        if waits_ms < WAITING_MS or not others:
-            continue
-        told = _stands(queue, others)
-        if told is not None:
-            evidence, numbers = told
-            numbers |= {"lag": queue.lag, "consumerOffset": queue.start, "waitsMs": waits_ms}
-            place = f"{topic.topic}/{queue.queue_id}@{queue.start}"
-            command = f"mqlog cat PLACE {word(place)} -n 1"
-            yield _of_queue("STUCK_QUEUE", topic, queue, (evidence, numbers, command))
-
-
-def _stands(queue: QueueFacts, others: Sequence[QueueFacts]) -> tuple[str, dict[str, int]] | None:
-    """Return what shows that a queue stands and others do not: one look never does."""
-    if queue.consumed_since != 0 or queue.before is None:
-        return None
-    # An offset that was set back meanwhile was not consumed.
-    of_others = sum(max(other.consumed_since or 0, 0) for other in others)
-    if not of_others:
-        return None
-    evidence = (
-        f"the offset stayed at {queue.start:,} for {span(queue.before.ms_ago)}, and "
-        f"{queue.lag:,} messages wait, while the group consumed {of_others:,} messages of other "
-        "queues"
-    )
-    return evidence, {"consumed": 0, "consumedOfOthers": of_others}
-
-
 def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
     """HOT_QUEUE: one queue receives most messages, and most that wait are in it."""
-    for topic, queue in _queues(group):
+    for topic, queue in group.queues():
         waits_ms = topic.waits_ms(queue)
-        is_behind = queue.lag and waits_ms >= WAITING_MS and not _is_unattended(queue)
+        is_behind = queue.lag and waits_ms >= bounds.WAITING_MS and not queue.is_unattended
         if is_behind and 2 * queue.lag >= topic.lag and _is_hot(topic, queue):
             received = queue.received or 0
             of_all = sum(one.received or 0 for one in topic.queues)
             evidence = (
                 f"this queue, one of {len(topic.queues)}, received {received:,} of the {of_all:,} "
-                f"messages of the last {span(RECENT_MS)}, and {queue.lag:,} of the {topic.lag:,} "
-                "messages that wait are in it"
+                f"messages of the last {span(bounds.RECENT_MS)}, and {queue.lag:,} of the "
+                f"{topic.lag:,} messages that wait are in it"
             )
             numbers = {
                 "received": received,
@@ -227,7 +165,7 @@ def hot_queue(group: GroupFacts) -> Iterator[Verdict]:
                 "lagOfAll": topic.lag,
             }
             command = f"mqlog queues PLACE -t {word(topic.topic)}"
-            yield _of_queue("HOT_QUEUE", topic, queue, (evidence, numbers, command))
+            yield Verdict.of_queue("HOT_QUEUE", topic, queue, (evidence, numbers, command))
 
 
 def _is_hot(topic: TopicFacts, queue: QueueFacts) -> bool:
@@ -236,7 +174,7 @@ def _is_hot(topic: TopicFacts, queue: QueueFacts) -> bool:
     of_all = sum(other.received or 0 for other in topic.queues)
     is_most = 2 * queue.received >= of_all
     return (
-        of_all >= MIN_RECEIVED
+        of_all >= bounds.MIN_RECEIVED
         and is_most
         and queue.received * len(topic.queues) >= _HOT_TIMES * of_all
         and len(topic.queues) > 1
@@ -245,14 +183,23 @@ def _is_hot(topic: TopicFacts, queue: QueueFacts) -> bool:
 
 def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
     """SLOW_CONSUMER: between two looks fewer messages were consumed than stored."""
-    stuck = {verdict.topic for rule in (stuck_queue, paused_by_order) for verdict in rule(group)}
+    others = (stuck_queue, paused_by_order, stands_still)
+    stuck = {verdict.topic for rule in others for verdict in rule(group)}
     for topic in group.topics:
         looks = [(q.consumed_since, q.stored_since, q.before) for q in topic.queues]
-        if topic.topic in stuck or any(None in look for look in looks) or not looks:
+        if (
+            topic.topic in stuck
+            or any(queue.pops for queue in topic.queues)
+            or any(None in look for look in looks)
+            or not looks
+        ):
             continue
         if any((one or 0) < 0 for look in looks for one in look[:2]):
             continue  # Offsets were set back, or a queue was made anew: nothing can be compared.
-        if all(map(_is_unattended, topic.queues)) or topic.longest_wait_ms < WAITING_MS:
+        if (
+            all(queue.is_unattended for queue in topic.queues)
+            or topic.longest_wait_ms < bounds.WAITING_MS
+        ):
             continue
         consumed = sum(one or 0 for one, _, _ in looks)
         stored = sum(one or 0 for _, one, _ in looks)
@@ -278,13 +225,13 @@ def slow_consumer(group: GroupFacts) -> Iterator[Verdict]:
 
 def expiring(group: GroupFacts) -> Iterator[Verdict]:
     """EXPIRING: messages were deleted before they were consumed, or will be within a day."""
-    for topic, queue in _queues(group):
+    for topic, queue in group.queues():
         if queue.is_ahead:
             continue
         told = _lost(queue) if queue.expired else _soon_lost(topic, queue)
         if told is not None:
             command = f"mqlog queues PLACE -t {word(topic.topic)}"
-            yield _of_queue("EXPIRING", topic, queue, (*told, command))
+            yield Verdict.of_queue("EXPIRING", topic, queue, (*told, command))
 
 
 def _lost(queue: QueueFacts) -> tuple[str, dict[str, int]]:
@@ -297,10 +244,10 @@ def _lost(queue: QueueFacts) -> tuple[str, dict[str, int]]:
 
 def _soon_lost(topic: TopicFacts, queue: QueueFacts) -> tuple[str, dict[str, int]] | None:
     loss = queue.loss
-    if loss is None or not queue.matching or topic.waits_ms(queue) < WAITING_MS:
+    if loss is None or not queue.matching or topic.waits_ms(queue) < bounds.WAITING_MS:
         return None
     left_ms = max(0, loss.at_ms - topic.as_of_ms)
-    if left_ms >= SOON_MS:
+    if left_ms >= bounds.SOON_MS:
         return None
     why = "the disk will be full" if loss.by == LOST_BY_DISK else "their file will be too old"
     evidence = (
@@ -315,7 +262,7 @@ def _soon_lost(topic: TopicFacts, queue: QueueFacts) -> tuple[str, dict[str, int
 def poison(group: GroupFacts) -> Iterator[Verdict]:
     """POISON: a message failed several times, and will be delivered again."""
     for retried in group.retried:
-        if retried.times >= MIN_TRIES:
+        if retried.times >= bounds.MIN_TRIES:
             keys = f" (keys {shown(retried.keys)})" if retried.keys else ""
             evidence = (
                 f"message {shown(retried.msg_id)}{keys} was consumed {retried.times} times without "
@@ -345,6 +292,7 @@ RULES: Final[tuple[VerdictRule, ...]] = (
     inconsistent_subscription,
     paused_by_order,
     stuck_queue,
+    stands_still,
     hot_queue,
     slow_consumer,
     filter_only,
@@ -358,22 +306,11 @@ RULES: Final[tuple[VerdictRule, ...]] = (
 
 
 def verdicts(group: GroupFacts) -> list[Verdict]:
-    """Return the verdicts about a group; none if nothing shows a fault."""
+    """Return the verdicts about a group; none if nothing shows a fault.
+
+    None of RocketMQ's own groups, which brokers work off when they like; nor of the offsets that a
+    broker notes of a broadcasting group, whose members keep theirs at home.
+    """
+    if is_broadcast_group(group.group) or is_system_group(group.group):
+        return []
     return [verdict for rule in RULES for verdict in rule(group)]
-
-
-def _of_queue(
-    word: str, topic: TopicFacts, queue: QueueFacts, told: tuple[str, Mapping[str, int], str]
-) -> Verdict:
-    """Return a verdict about one queue; ``told`` are evidence, numbers and the command."""
-    return Verdict(word, topic.group, *told, topic.topic, queue.broker_name, queue.queue_id)
-
-
-def _queues(group: GroupFacts) -> Iterator[tuple[TopicFacts, QueueFacts]]:
-    for topic in group.topics:
-        for queue in topic.queues:
-            yield topic, queue
-
-
-def _is_unattended(queue: QueueFacts) -> bool:
-    return queue.consumers == 0

@@ -72,7 +72,7 @@ def _looks(size: Size) -> list[tuple[int, dict[str, Any]]]:
 
 def _look(fleet: Fleet, stores: OpenStores, planner: Planner) -> tuple[int, dict[str, Any]]:
     begin, used = time.perf_counter(), time.process_time()
-    snapshots = snapshots_of(stores, held=True, groups=group_test(None))
+    snapshots = snapshots_of(stores, held=True, groups=group_test(None, system=True))
     items = planner.plan(stores.sources, snapshots)
     standing = Standing.of(items)
     words, lags = standing.status.to_pylist(), standing.lag.tolist()

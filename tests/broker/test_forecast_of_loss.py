@@ -18,6 +18,7 @@ import pytest
 from broker.harness import Broker, Cluster
 from broker.test_why import HOURS, table
 from mqlog_jobs.cli import main
+from mqstore.tables import looks
 from support import soak
 
 pytestmark = pytest.mark.broker
@@ -105,6 +106,7 @@ def written(row: Row, file: Path, column: str, now: int) -> float:
 def test_a_message_is_lost_when_the_forecast_says_to_one_file(
     cluster: Cluster, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(looks, "LEAST_SPAN_MS", 1)  # A test's disk fills in seconds, steadily.
     root = disk / "store"
     with cluster.broker(root, CONF) as broker:
         place = f"rocketmq://{cluster.name_server}"

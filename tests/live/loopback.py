@@ -118,6 +118,11 @@ class FakeQueue:
     def high(self) -> int:
         return self.low + len(self.messages)
 
+    @property
+    def is_expired(self) -> bool:
+        """Whether all its messages are gone, and it goes on to name them, as 4.9 does."""
+        return bool(self.messages) and not any(self.messages)
+
     def record(self, queue_offset: int) -> bytes | None:
         message = self.messages[queue_offset - self.low]
         if queue_offset in self.raw:
@@ -291,7 +296,8 @@ class FakeCluster:
     def _stats(self, opaque: int, topic: str) -> bytes:
         entries = [
             f'{{"brokerName":"{broker}","queueId":{queue_id},"topic":"{name}"}}:'
-            f'{{"lastUpdateTimestamp":7,"maxOffset":{queue.high},"minOffset":{queue.low}}}'
+            f'{{"lastUpdateTimestamp":{-1 if queue.is_expired else 7},'
+            f'"maxOffset":{queue.high},"minOffset":{queue.low}}}'
             for (broker, name, queue_id), queue in self.queues.items()
             if name == topic and (broker, topic) not in self.lacking
         ]

@@ -226,9 +226,26 @@ def test_offsets_are_what_brokers_tell(fake: FakeCluster) -> None:
     fake.pulled_offsets["T", "g", 0] = 3
     found = [tuple(row.values()) for row in table(fake, "offsets")]
     assert found == [
-        ("broker-a", "g", "Gone", 3, 9, "broker", None),
-        ("broker-a", "g", "T", 0, 2, "broker", 3),
+        ("broker-a", "g", "Gone", 3, 9, "broker", None, False),
+        ("broker-a", "g", "T", 0, 2, "broker", 3, False),
     ]
+
+
+@pytest.mark.parametrize("expired", [1, 19])
+def test_a_queue_that_names_messages_that_expired_is_empty(fake: FakeCluster, expired: int) -> None:
+    """As a 4.9 broker does whose CommitLog holds none of its messages any more."""
+    fake.fill("RMQ_SYS_TRACE_TOPIC", expired)
+    for queue in fake.queues.values():
+        queue.messages[:] = [None] * expired
+    fake.fill("T", 3)
+    fake.committed["RMQ_SYS_TRACE_TOPIC", "g", 0] = 0
+    assert table(fake, "traces") == []
+    (row,) = table(fake, "latency", subscribe="T")
+    assert (row["stage"], row["count"]) == ("BORN_TO_STORED", 3)
+    (queue,) = table(fake, "queues", subscribe="RMQ_SYS_TRACE_TOPIC")
+    assert (queue["minOffset"], queue["maxOffset"], queue["messageCount"]) == (expired, expired, 0)
+    (behind,) = table(fake, "backlog", groups="g")
+    assert (behind["lag"], behind["expired"], behind["status"]) == (0, expired, "EXPIRED")
 
 
 def test_tags_are_counted_by_tag_and_not_by_hash(fake: FakeCluster) -> None:
@@ -338,17 +355,18 @@ def test_groups_subscriptions_and_brokers(fake: FakeCluster) -> None:
     fake.subscriptions["on"] = {"T": ("A || B", "TAG"), "U": ("a > 5", "SQL92")}
     fake.committed |= {("T", "on", 0): 1, ("U", "on", 0): 1, ("T", "gone", 0): 1}
     assert [tuple(row.values())[1:] for row in table(fake, "groups")] == [
-        ("CID_RMQ_SYS_TRANS", True, 0, 0, None, True),
         ("gone", False, 1, 0, None, False),
         ("idle", True, 0, 0, None, False),
         ("on", True, 2, 2, "CLUSTERING", False),
     ]
+    every = table(fake, "groups", includeSystemTopics="true")
+    assert tuple(every[0].values())[1:] == ("CID_RMQ_SYS_TRANS", True, 0, 0, None, True)
     assert [row["group"] for row in table(fake, "groups", groups="/o.*/")] == ["on"]
     with pytest.raises(UnknownGroupError, match="did you mean idle"):
         table(fake, "groups", groups="idel")
     assert [tuple(row.values())[1:] for row in table(fake, "subscriptions")] == [
-        ("on", "T", "A || B", "TAG"),
-        ("on", "U", "a > 5", "SQL92"),
+        ("on", "T", "A || B", "TAG", False),
+        ("on", "U", "a > 5", "SQL92", False),
     ]
     assert [row["topic"] for row in table(fake, "subscriptions", subscribe="U")] == ["U"]
     assert [tuple(row.values()) for row in table(fake, "brokers")] == [

@@ -45,7 +45,7 @@ def opened(fleet: Fleet, **options: str) -> Iterator[OpenStores]:
 
 def look(stores: OpenStores, planner: Planner | None = None) -> Rows:
     """Broker, group, topic, queueId, brokerOffset, consumerOffset, minOffset, lag, status."""
-    snapshots = snapshots_of(stores, held=True, groups=group_test(None))
+    snapshots = snapshots_of(stores, held=True, groups=group_test(None, system=True))
     items = (planner or Planner(BacklogRequest())).plan(stores.sources, snapshots)
     standing = Standing.of(items)
     columns = zip(items, standing.lag.tolist(), standing.status.to_pylist(), strict=True)

@@ -101,7 +101,7 @@ class ForecastPart:
             return Spread(0.0, 0.0, 0.0)
         drained = None if moved is None else moved.drained
         found = None if drained is None else drained.reach_ms(lag)
-        if found is None:
+        if drained is None or found is None or not drained.carries(found.value):
             return None
         low = max(0.0, (found.low or 0.0) - 2 * COMMIT_MS)
         return replace(

@@ -22,7 +22,7 @@ from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables.columns import US
 from mqstore.tables.samples import read_samples
 from mqstore.tables.table import TableRequest
-from mqstore.verdicts.rates import COMMIT_MS, Drift, drift
+from mqstore.verdicts.rates import COMMIT_MS, LEAST_SPAN_MS, Drift, drift
 
 _LOG: Final = logging.getLogger(__name__)
 MOST_PAST_LOOKS: Final = 20
@@ -191,6 +191,8 @@ def log_drifts(
 ) -> tuple[Drift | None, Drift | None]:
     """Return how a CommitLog grows, and its disk, in bytes; None where it is not known.
 
+    Looks that span less than LEAST_SPAN_MS, or full files that do, do not tell it.
+
     Of a store, whose last full files say when they were filled, the CommitLog's rate is theirs.
     """
     past = [(look.at_ms, look.logs[broker]) for look in looks if broker in look.logs]
@@ -212,4 +214,6 @@ def _rising(points: Sequence[tuple[int, int]]) -> Drift | None:
         if after < before or at < since:
             first = number
     kept = points[first:]
+    if kept[-1][0] - kept[0][0] < LEAST_SPAN_MS:
+        return None
     return drift([at for at, _ in kept], [count for _, count in kept], 0.0)

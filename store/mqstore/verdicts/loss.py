@@ -141,8 +141,8 @@ def _by_disk(message: StoredAt, broker: Retention, now_ms: int) -> Loss | None:
         ms = now_ms + (batch + 1) * _TICK_MS
         return Loss(ms, now_ms, ms + _TICK_MS, LOST_BY_DISK)
     fills = broker.growth.reach_ms(over) if broker.growth else None
-    if fills is None:
-        return None
+    if fills is None or fills.high is None:
+        return None  # Or the error of the rate is as large as the rate.
     return _from_now(fills, now_ms, LOST_BY_DISK)
 
 

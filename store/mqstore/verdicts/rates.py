@@ -23,6 +23,10 @@ _NORMAL_95: Final = 1.96
 _SECOND_MS: Final = 1000
 FOR_EVER_MS: Final = 10 * 365 * 86_400_000
 """What lies further ahead than ten years is not foreseen."""
+LEAST_SPAN_MS: Final = 600_000
+"""Looks that lie nearer together carry no forecast of a disk: it may be one burst that they saw."""
+CARRIED_TIMES: Final = 20
+"""So many times as far as they lie apart carry looks a forecast otherwise."""
 _BISECTIONS: Final = 60
 
 
@@ -48,6 +52,10 @@ class Drift:
     variance: float
     t: float
     jitter: float = 0.0
+
+    def carries(self, ahead_ms: float) -> bool:
+        """Tell whether what was measured is enough to foresee something that far ahead."""
+        return self.over_ms >= LEAST_SPAN_MS or ahead_ms <= CARRIED_TIMES * self.over_ms
 
     @property
     def per_second(self) -> Spread:

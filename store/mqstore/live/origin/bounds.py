@@ -58,6 +58,11 @@ class LiveBounds:
     high: int
     last_update_ms: int = 0
 
+    @property
+    def messages(self) -> int:
+        """How many queue offsets it holds."""
+        return self.high - self.low
+
 
 def bounds(
     cluster: Cluster, routes: Iterable[Route], left_out: LeftOut | None = None
@@ -95,7 +100,28 @@ def bounds(
                 reason = f"reports nothing of queue {queue_id} of {route.topic} of {broker}"
                 raise BrokenAnswerError(address, reason)
             found.append(LiveBounds(broker, route.topic, queue_id, *edges))
+    found = without_expired(cluster, found)
     return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))
+
+
+def without_expired(cluster: Cluster, queues: list[LiveBounds]) -> list[LiveBounds]:
+    """Return the queues; those empty whose messages have all expired.
+
+    A broker of 4.9 goes on to name them: ConsumeQueue#correctMinOffset leaves the lower bound if no
+    entry's record is held. The time of the last one, which is -1 then, shows it, and a pull proves
+    it. Reference: AdminBrokerProcessor#getTopicStatsInfo, CommitLog#pickupStoreTimestamp.
+    """
+    suspects = [n for n, queue in enumerate(queues) if queue.last_update_ms < 0 < queue.messages]
+    for first in range(0, len(suspects), _BISECTED_AT_A_TIME):
+        some = suspects[first : first + _BISECTED_AT_A_TIME]
+        asked = [
+            (queues[n].broker, _pull_one(cluster, queues[n], queues[n].high - 1)) for n in some
+        ]
+        for place, (answer, _) in zip(some, cluster.ask_all(asked), strict=True):
+            if answer.code != requests.SUCCESS:
+                queue = queues[place]
+                queues[place] = replace(queue, low=queue.high)
+    return queues
 
 
 def _by_edges(
@@ -155,7 +181,7 @@ def held(
             left_out(request.fields["topic"], refusal(address, request, answer))
         else:
             found += held_of(broker, request, answer, address)
-    return found
+    return without_expired(cluster, found)
 
 
 def held_of(

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from mqstore.errors import StoreError, UnsupportedTopicError
 from mqstore.format.names import SYNC_MEMBER_PREFIX
-from mqstore.live.origin.bounds import LiveBounds, bounds, denied_pulls, held
+from mqstore.live.origin.bounds import LiveBounds, bounds, denied_pulls, held, without_expired
 from mqstore.live.origin.fleet_look import FleetLook
 from mqstore.live.origin.proxy_state import NamedTopics
 from mqstore.live.remoting.cluster import Cluster
@@ -134,6 +134,7 @@ class BrokerQueues:
         known = None if self._fleet is None else self._fleet.held(self.broker, topics)
         if known is not None:
             found, refused = known
+            found = without_expired(self.cluster, list(found))
         else:
             refused = {}
             found = held(self.cluster, self.broker, topics, refused.__setitem__)

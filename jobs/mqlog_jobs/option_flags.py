@@ -20,6 +20,7 @@ FLAGS: Final[dict[str, str]] = {
     "storePathCommitLog": "--commit-log",
     "queues": "--from-log",
     "interval": "--interval",
+    "lateAfter": "--late-after",
     "lookAgain": "--look-again",
     "identity": "--by",
     "ignoredProperties": "--ignore",

@@ -105,7 +105,7 @@ def _brute_queue(
             "firstUnconsumedStoreTimestamp": None if first is None else first * 1000,
             "lagMs": None if first is None else max(0, AS_OF_MS - first),
             "lastConsumedStoreTimestamp": last[0].store_timestamp_ms * 1000 if last else None,
-            "status": status,
+            "status": "LATE" if status == "OK" and _is_late(first, request) else status,
             "asOf": AS_OF_MS * 1000,
             "expressionType": None if expression is None else "TAG",
             "consumers": None,
@@ -113,6 +113,10 @@ def _brute_queue(
             **dict.fromkeys(POP_COUNTS),
             "isSystem": group.startswith("CID_RMQ_SYS_"),
         }
+
+
+def _is_late(first_ms: int | None, request: BacklogRequest) -> bool:
+    return first_ms is not None and AS_OF_MS - first_ms >= request.late_after_ms
 
 
 def _subscription(expressions: Mapping[str, str], topic: str) -> str | None:

@@ -3,6 +3,7 @@
 import importlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,7 +40,7 @@ def test_a_golden_backlog_is_what_consumer_progress_printed(
     version: str, request: pytest.FixtureRequest
 ) -> None:
     root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
-    rows = measured(root, BacklogRequest(system=True))
+    rows = measured(root, BacklogRequest(system=True, late_after_ms=10**15))
     found = {(r["group"], r["topic"], r["queueId"]): r for r in rows}
     printed = goldens.progress(version)
     assert printed
@@ -51,7 +52,9 @@ def test_a_golden_backlog_is_what_consumer_progress_printed(
     others = {group for group, *_ in found} - {group for group, *_ in printed}
     assert others == {"CID_RMQ_SYS_TRANS"} == {r["group"] for r in rows if r["isSystem"]}
     # RocketMQ's own groups are left out unless they are named or asked for.
-    assert [r for r in rows if not r["isSystem"]] == measured(root)
+    assert [r for r in rows if not r["isSystem"]] == measured(
+        root, BacklogRequest(late_after_ms=10**15)
+    )
     assert {r["group"] for r in measured(root, BacklogRequest("CID_RMQ_SYS_TRANS"))} == others
 
 
@@ -206,9 +209,23 @@ def test_any_committed_offset_is_reported_as_it_is(
     store: MakeStore, committed: int, status: str, diff: int, lag: int
 ) -> None:
     laid = store([message()] * 3, Layout(group_offsets={("T", "g"): {0: committed}}))
-    (row,) = measured(laid.root)
+    (row,) = measured(laid.root, BacklogRequest(late_after_ms=10**15))
     assert row["consumerOffset"] == committed
     assert (row["status"], row["diff"], row["lag"], row["expired"]) == (status, diff, lag, 0)
+
+
+def test_a_queue_whose_first_message_waits_for_long_is_late(store: MakeStore) -> None:
+    sent = [message("A", store_timestamp_ms=AS_OF_MS - 5_000), message("B")]
+    laid = store(sent, Layout(group_offsets={("T", "g"): {0: 0}, ("T", "done"): {0: 2}}))
+
+    def words(after_ms: int, **more: Any) -> dict[str, str]:
+        asked = BacklogRequest(late_after_ms=after_ms, **more)
+        return {f"{r['group']} {r['tag']}": r["status"] for r in measured(laid.root, asked)}
+
+    assert words(5_000) == {"g None": "LATE", "done None": "OK"}
+    assert words(5_001) == {"g None": "OK", "done None": "OK"}
+    # What the group does not take does not make it late.
+    assert words(5_000, subscriptions={"g": {"T": "no"}})["g None"] == "OK"
 
 
 def test_a_group_that_a_subscription_names_has_rows_before_it_commits(store: MakeStore) -> None:

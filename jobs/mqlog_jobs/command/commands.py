@@ -14,7 +14,9 @@ import typer
 
 from mqlog_jobs.command.app import FIRST_STEPS
 from mqlog_jobs.command.parameters import (
+    ByTag,
     Groups,
+    LateAfter,
     OnCorrupt,
     OneTopic,
     PrometheusFile,
@@ -51,7 +53,8 @@ def backlog(
     sql: Annotated[
         str | None, typer.Option(help='SQL92 that the groups of -g subscribe with, "a > 5".')
     ] = None,
-    by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
+    by_tag: ByTag = False,
+    late_after: LateAfter = None,
     summary: Annotated[
         bool,
         typer.Option(
@@ -93,7 +96,9 @@ def backlog(
     from mqstore.options.grammar import Sql92
 
     expressions = [*(subscription or ()), *([] if sql is None else [Sql92(sql)])]
-    query = show_backlog.BacklogQuery.of(groups, topic, expressions, system=system, by_tag=by_tag)
+    query = show_backlog.BacklogQuery.of(
+        groups, topic, expressions, system=system, by_tag=by_tag, late_after=late_after
+    )
     report = show_backlog.BacklogReport(form, sort, summary, above, quiet, gauges)
     watching = show_backlog.Watching.of(interval, number, repeat=repeat)
     show_backlog.backlog(named, query, report, watching)

@@ -195,6 +195,13 @@ OnCorrupt: TypeAlias = Annotated[
         help="At a broken message: fail, leave it out, or show the parts that can be read.",
     ),
 ]
+ByTag: TypeAlias = Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")]
+LateAfter: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="A queue is LATE whose first message waits so long; default: 1h."
+    ),
+]
 System: TypeAlias = Annotated[bool, typer.Option("--system", help="Include RocketMQ's own topics.")]
 SystemGroups: TypeAlias = Annotated[
     bool, typer.Option("--system", help="Include RocketMQ's own groups; or name them by --group.")

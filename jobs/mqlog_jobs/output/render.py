@@ -47,6 +47,7 @@ STYLES: Final = {
     "EXPIRED": "bold red",
     "TOPIC_GONE": "dim",
     "NO_CONSUMERS": "bold yellow",
+    "LATE": "bold yellow",
     "PENDING": "yellow",
     "DELIVERED": "green",
     "CANCEL": "dim",

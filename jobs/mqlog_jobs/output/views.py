@@ -131,6 +131,9 @@ TAG_VIEW: Final = (
     FieldView("firstStoreTimestamp", "FIRST STORED (UTC)", "time", rank=4),
     FieldView("lastStoreTimestamp", "LAST STORED (UTC)", "time", rank=2),
 )
+_ONE_LOOK: Final = (
+    "one look does not tell whether consumers work: mqlog why PLACE --look-again 15s compares two"
+)
 # Without messages waiting, and yet not consumed.
 _ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE, *UNKNOWN_POPS}
 # Fields that the heading has, or that repeat another one.
@@ -199,6 +202,8 @@ def backlog(
         )
         note_aside(console, (beside or {}).get(group))
     note_no_group(console, rows)
+    if any(row["lagMatching"] for row in rows):
+        console.print(Text(_ONE_LOOK, style="dim"), soft_wrap=True)
 
 
 def each_group(console: Console, rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:

@@ -25,7 +25,7 @@ from mqlog_jobs.report.cells import (
 from mqlog_jobs.report.facts import Behind, Facts, Unread
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.tag_bars import TagColours, tag_bar
-from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, NO_CONSUMERS, TOPIC_GONE
+from mqstore.backlog.schema import AHEAD, EXPIRED, LATE, NEVER_COMMITTED, NO_CONSUMERS, TOPIC_GONE
 from mqstore.pop.state import KV_UNKNOWN, POP_BUFFERED, POP_UNKNOWN, UNKNOWN_POPS
 from mqstore.tables.asides import Aside
 
@@ -40,8 +40,9 @@ MEANINGS: Final = {
     KV_UNKNOWN: "what it popped and did not acknowledge is not known, and may wait too",
     POP_UNKNOWN: "what it popped and did not acknowledge is not known, and may wait too",
     POP_BUFFERED: "acknowledgements of some seconds may be missing",
+    LATE: "the first message that the group has to consume waits for an hour or longer",
 }
-_MILD: Final = {NEVER_COMMITTED, TOPIC_GONE, NO_CONSUMERS, *UNKNOWN_POPS, POP_BUFFERED}
+_MILD: Final = {NEVER_COMMITTED, TOPIC_GONE, NO_CONSUMERS, LATE, *UNKNOWN_POPS, POP_BUFFERED}
 _ESTIMATED: Final = f"{ABOUT}is estimated from a sample; how many messages wait is exact."
 _HEADS: Final = (
     Head("Topic"),

@@ -24,8 +24,9 @@ from mqstore.backlog import (
     measure,
     plan_all,
 )
-from mqstore.backlog.request import group_names
+from mqstore.backlog.request import LATE_AFTER_MS, group_names
 from mqstore.errors import InvalidOptionError, shown
+from mqstore.options import grammar
 from mqstore.options.grammar import Sql92
 from mqstore.read.message_query import check_known, snapshots_of
 from mqstore.read.selection import OpenStores
@@ -56,11 +57,19 @@ class BacklogQuery:
         *,
         system: bool,
         by_tag: bool = False,
+        late_after: str | None = None,
     ) -> "BacklogQuery":
         """Return the query of a command's arguments; raises InvalidOptionError."""
         subscriptions = subscriptions_of(groups, expressions or ())
+        late_after_ms = LATE_AFTER_MS
+        if late_after is not None:
+            late_after_ms = grammar.duration("--late-after", late_after)
         request = BacklogRequest(
-            groups=groups, subscriptions=subscriptions, by_tag=by_tag, system=system
+            groups=groups,
+            subscriptions=subscriptions,
+            by_tag=by_tag,
+            system=system,
+            late_after_ms=late_after_ms,
         )
         return cls(request, topic)
 

@@ -20,6 +20,10 @@ from mqstore.errors import printable, shown
 
 _NO_VERDICT = "no verdict: nothing shows a fault of the groups that were read"
 
+_NOT_OF_ONE_LOOK = (
+    "one look does not tell what is stuck, slow, or stands still: --look-again 15s compares two"
+)
+
 
 def show_verdicts(
     named: Named, form: Form, options: Mapping[str, str | None], *, system: bool
@@ -35,6 +39,8 @@ def show_verdicts(
     rows = rows.set_column(at, rows.schema.field(at), pa.array(commands, pa.string()))
     if not form.written(rows):
         verdicts(render.terminal(), rows_of(rows), rows.num_rows)
+        if not {"lookAgain", "samples"} & {name for name, text in options.items() if text}:
+            render.terminal().print(_NOT_OF_ONE_LOOK, style="dim", soft_wrap=True)
     if rows.num_rows:
         raise typer.Exit(FOUND)
 

@@ -153,4 +153,6 @@ def _rows(
 ) -> tuple[Int64s, pa.RecordBatch]:
     """Return the rows of a queue, and the number of each row's item."""
     amounts = queue.amounts()
-    return amounts.item, rows(queue.items, queue.standing, amounts, times, as_of_ms)
+    late_after_ms = queue.request.late_after_ms
+    found = rows(queue.items, queue.standing, amounts, times, as_of_ms, late_after_ms)
+    return amounts.item, found

@@ -17,6 +17,7 @@ HASH: Final = "hash"
 OFFSET: Final = "offset"
 LAG_MODES: Final = (EXACT, HASH, OFFSET)
 ANY_TOPIC: Final = "*"
+LATE_AFTER_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class BacklogRequest:
     with_members: whether who is connected is asked for, and what they subscribe to. Without, no
     subscription is known but those that are given, nor how many consumers there are.
     system: whether RocketMQ's own groups are chosen too, where they are not named.
+    late_after_ms: how long the first message may wait until the status is LATE.
     by_tag: one row for each tag among the unconsumed messages of a queue, read from the
     records whatever the lag_mode; one row with a null tag if there are none.
     """
@@ -42,6 +44,7 @@ class BacklogRequest:
     by_tag: bool = False
     with_members: bool = True
     system: bool = False
+    late_after_ms: int = LATE_AFTER_MS
 
     def __post_init__(self) -> None:
         if self.lag_mode not in LAG_MODES:

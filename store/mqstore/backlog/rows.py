@@ -8,8 +8,10 @@ import pyarrow as pa
 
 from mqstore.backlog.count import Amounts
 from mqstore.backlog.items import BacklogItem
-from mqstore.backlog.schema import POP_COUNTS, SCHEMA
+from mqstore.backlog.request import LATE_AFTER_MS
+from mqstore.backlog.schema import LATE, OK, POP_COUNTS, SCHEMA
 from mqstore.backlog.standing import Standing
+from mqstore.codec import compute as pc
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import is_system_group
 from mqstore.read.heads import NO_TIMESTAMP
@@ -23,11 +25,13 @@ def rows(
     amounts: Amounts,
     times: tuple[Int64s, Int64s],
     as_of_ms: int,
+    late_after_ms: int = LATE_AFTER_MS,
 ) -> pa.RecordBatch:
     """Return a row for each amount, as SCHEMA.
 
     ``times`` are ascending queue offsets and what storeTimestamp in ms each has, or NO_TIMESTAMP;
-    ``as_of_ms`` is asOf, in ms since the epoch.
+    ``as_of_ms`` is asOf, in ms since the epoch. Of what waits for ``late_after_ms`` or longer the
+    status is LATE if it was OK.
     """
     first, has_first = _times(times, amounts.first)
     last, has_last = _times(times, standing.last_consumed)
@@ -51,7 +55,10 @@ def rows(
     if len(amounts.item) != len(items) or amounts.item[-1] != len(items) - 1:
         taken = pa.array(amounts.item)
         of_item = {name: column.take(taken) for name, column in of_item.items()}
+    late = pa.array(has_first & (as_of_ms - first >= late_after_ms))
+    is_late = pc.and_(late, pc.equal(of_item["status"], OK))
     columns = of_item | {
+        "status": pc.if_else(is_late, LATE, of_item["status"]),
         "tag": pa.array(amounts.tags, pa.string()),
         "lag": pa.array(amounts.lag),
         "lagMatching": pa.array(amounts.lag_matching),

@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
+from mqstore.errors import (
+    InvalidOptionError,
+    StoreError,
+    UnknownGroupError,
+    UnknownTopicError,
+    shown,
+)
 from mqstore.files.base.folder import Folder
 from mqstore.format.arrays import TopicQueue
 from mqstore.format.names import is_system_topic
 from mqstore.read.capabilities import BrokerFinder, Tail, followable
-<<<<<<< HEAD
 from mqstore.read.joining import Joining, registered
-=======
 from mqstore.read.known_names import listed, unknown
->>>>>>> 64d1a3a4 (Give the advice about names that are not there a module of its own)
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.read.system_topics import own_topics

@@ -13,7 +13,7 @@ from typing import Final
 
 from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
 from mqstore.audit.table_addresses import TableAddress
-from mqstore.backlog.request import EXACT, LAG_MODES
+from mqstore.backlog.request import EXACT, LAG_MODES, LATE_AFTER_MS
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
@@ -28,7 +28,7 @@ from mqstore.tables.catalog import CATALOG
 MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
 _OF_TABLES: Final = frozenset({
-    "groups", "subscriptions", "lagMode", "byTag", "traceTopic", "interval", "byQueue",
+    "groups", "subscriptions", "lagMode", "byTag", "lateAfter", "traceTopic", "interval", "byQueue",
     "lookAgain", "fileReservedTime", "brokerConf", "samples", "against",
     *(one.name for one in AUDIT_OPTIONS.values()),
 })  # fmt: skip
@@ -168,6 +168,7 @@ class ReadOptions(ScanOptions):
     trace_topic: str | None = option("traceTopic", any_text)
     by_queue: bool = option("byQueue", grammar.boolean, False)
     interval_ms: int | None = option("interval", _interval)
+    late_after_ms: int = option("lateAfter", grammar.duration, LATE_AFTER_MS)
     look_again_ms: int | None = option("lookAgain", grammar.milliseconds)
     kept_ms: int | None = option("fileReservedTime", grammar.duration)
     retention: RetentionPolicy | None = option("brokerConf", policy_of_file)

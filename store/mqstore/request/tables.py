@@ -60,6 +60,7 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         look_again_ms=options.look_again_ms,
         kept_ms=options.kept_ms,
         system=options.include_system_topics,
+        late_after_ms=options.late_after_ms,
         columns=tuple(columns),
         retention=options.retention,
         samples=options.samples,

@@ -81,6 +81,7 @@ def planned_items(
         wanted.by_tag,
         with_members=with_members,
         system=wanted.system,
+        late_after_ms=wanted.late_after_ms,
     )
     groups = request.group_test() if with_members else None
     # A topic is deleted if a snapshot of all topics does not have it.
@@ -96,7 +97,7 @@ BACKLOG: Final = Table(
     "backlog",
     backlog.COLUMNS,
     _measured,
-    options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag"},
+    options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag", "lateAfter"},
     order=_ROW_ORDER,
     owner="group",
     estimated=("bytesBehind", "bytesMatching"),

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mqstore.audit.query import AuditOptions, OpenOther
 from mqstore.audit.table_addresses import TableAddress
 from mqstore.backlog.plan import check_groups
-from mqstore.backlog.request import group_test
+from mqstore.backlog.request import LATE_AFTER_MS, group_test
 from mqstore.read.retention import RetentionPolicy
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
@@ -78,6 +78,7 @@ class TableRequest:
     kept_ms: int | None = None
     system: bool = False
     """RocketMQ's own groups are chosen too, where they are not named."""
+    late_after_ms: int = LATE_AFTER_MS
     columns: tuple[str, ...] = ()
     """The columns that the read wants; empty: all."""
     retention: RetentionPolicy | None = None

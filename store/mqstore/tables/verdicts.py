@@ -15,7 +15,7 @@ from mqstore import backlog
 from mqstore.backlog import BacklogRequest, PackedItems
 from mqstore.format import properties
 from mqstore.format.names import RETRY_PREFIX, SCHEDULE_TOPIC
-from mqstore.pop.state import PULL
+from mqstore.pop.state import PULL, UNKNOWN_POPS
 from mqstore.read.broker_state import GroupMember
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -107,7 +107,7 @@ class VerdictsPart:
             last_consumed_ms=_epoch_ms(row["lastConsumedStoreTimestamp"]),
             received=self.received.get(place),
             before=self.looks.get((row["group"], place)),
-            pops=row["mode"] != PULL,
+            pops=row["mode"] != PULL or row["status"] in UNKNOWN_POPS,
         )
         since = _epoch_ms(row["firstUnconsumedStoreTimestamp"])
         if facts.lag and (facts.matching < facts.lag or since is None):

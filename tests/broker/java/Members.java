@@ -13,7 +13,8 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
  * Consumers that stay in their groups until they leave. By HOW they take every message, one after
  * the other ("takes") or in order ("orders"), NUMBER ms for each ("dawdles"); fail on every one,
  * which becomes a dead letter after NUMBER times ("fails"); never return from a message of the
- * queue NUMBER, or of any if that is negative ("hangs"); or let the broker share queues out, in the
+ * queue NUMBER, or of any if that is negative ("hangs"); work off a pull of one queue after that of
+ * another, NUMBER ms for each ("rotates"); or let the broker share queues out, in the
  * mode it is set to, and never return from a message whose id ends in a multiple of NUMBER ("pops").
  */
 final class Members {
@@ -31,6 +32,9 @@ final class Members {
         member.setConsumeThreadMax(threads);
         member.setPersistConsumerOffsetInterval(200);
         member.subscribe(topic, tags);
+        if (how.equals("rotates")) {
+            member.setPullBatchSize(32);
+        }
         if (how.equals("hangs")) {
             member.setPullBatchSize(4);
             member.setPullThresholdForQueue(4);  // Or one queue would take all threads.
@@ -55,7 +59,7 @@ final class Members {
                         : how.equals("pops") && at(id) % number == 0;
                 if (isLeft) {
                     wait(new CountDownLatch(1), Long.MAX_VALUE);
-                } else if (how.equals("dawdles")) {
+                } else if (how.equals("dawdles") || how.equals("rotates")) {
                     wait(new CountDownLatch(1), number);
                 }
                 return how.equals("fails") ? ConsumeConcurrentlyStatus.RECONSUME_LATER

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from mqstore.format.arrays import Int64s, TopicGroup
-from mqstore.format.names import RETRY_PREFIX, is_predefined_group, is_system_topic
+from mqstore.format.names import RETRY_PREFIX, is_system_group, is_system_topic
 from mqstore.format.pop import KvPops, OrderInfo, retry_topics, topic_of_retries
 from mqstore.pop.checkpoints import OpenOffsets
 
@@ -264,7 +264,7 @@ class _KvPairs:
             (topic, group)
             for topic, group in sources.committed
             if not (is_system_topic(topic) or topic.startswith(RETRY_PREFIX))
-            and not is_predefined_group(group)
+            and not is_system_group(group)
         }
         unproven -= seen | sources.named | sources.modes | sources.pulling
         unproven -= set(sources.order_info)

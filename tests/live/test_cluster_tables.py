@@ -68,7 +68,7 @@ def counted(fake: FakeCluster, request: BacklogRequest) -> list[dict[str, Any]]:
 def _of_a_cluster(row: dict[str, Any], fake: FakeCluster) -> dict[str, Any]:
     """What its brokers tell beside: how many consumers a group has."""
     consumers = fake.groups.get(row["group"], 0)
-    unattended = row["status"] == "OK" and not consumers and row["lag"] > 0
+    unattended = row["status"] in ("OK", "LATE") and not consumers and row["lag"] > 0
     return row | {
         "consumers": consumers,
         "status": "NO_CONSUMERS" if unattended else row["status"],
@@ -133,7 +133,8 @@ def test_a_group_without_consumers_says_so_where_messages_wait_for_it(fake: Fake
     fake.committed["U", "alone", 0] = 10
     fake.groups["served"] = 2
     found = {
-        (r["group"], r["topic"]): (r["status"], r["consumers"]) for r in table(fake, "backlog")
+        (r["group"], r["topic"]): (r["status"], r["consumers"])
+        for r in table(fake, "backlog", lateAfter="9999999h")
     }
     assert found == {
         ("alone", "T"): ("NO_CONSUMERS", 0),

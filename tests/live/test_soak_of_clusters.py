@@ -289,6 +289,7 @@ def _create_topics(name_server: str) -> None:
                 create_topic(client, broker, topic, queues)
 
 
+@soak.only
 def test_nothing_is_lost_doubled_or_missing_whatever_breaks_for_a_while(
     toolchain: Toolchain, tmp_path: Path
 ) -> None:

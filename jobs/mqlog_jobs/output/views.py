@@ -131,9 +131,7 @@ TAG_VIEW: Final = (
     FieldView("firstStoreTimestamp", "FIRST STORED (UTC)", "time", rank=4),
     FieldView("lastStoreTimestamp", "LAST STORED (UTC)", "time", rank=2),
 )
-_ONE_LOOK: Final = (
-    "one look does not tell whether consumers work: mqlog why PLACE --look-again 15s compares two"
-)
+_ONE_LOOK: Final = "whether consumers work, two looks tell: mqlog why PLACE --look-again 15s"
 # Without messages waiting, and yet not consumed.
 _ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE, *UNKNOWN_POPS}
 # Fields that the heading has, or that repeat another one.

@@ -272,10 +272,9 @@ class DataLossError(StoreError):
     @property
     def why(self) -> str:
         """Return the likely cause."""
-        if self.low <= self.start and self.end <= self.high:
-            return "The queue still names them, and their records have expired"
-        if self.is_expired:
-            return "Messages may have expired, or the store was replaced"
+        named = self.low <= self.start and self.end <= self.high
+        if named or self.is_expired:
+            return f"Messages {'have' if named else 'may have'} expired, or the store was replaced"
         return f"The queue ends at {self.high}: they are not stored yet, or the store was replaced"
 
 

@@ -5,6 +5,7 @@ options only, and imports what does the work when it runs (mqlog_jobs.work): so 
 ``--version`` and the completion of a shell start without numpy and pyarrow.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -190,7 +191,8 @@ class _Commands(TyperGroup):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command line and exit. Raises InvalidOptionError for a wrong line."""
         words = list(extra.get("args") or sys.argv[1:])
-        if not words:  # The bare word; of it typer makes an error, or not, by its version.
+        completes = _COMPLETION in os.environ  # A shell gives the line in other variables.
+        if not words and not completes:  # Typer makes an error of the bare word, or not.
             sys.stdout.write(first_page(self))
             sys.exit(0)
         try:
@@ -216,6 +218,7 @@ app = typer.Typer(
 )
 
 
+_COMPLETION: Final = "_MQLOG_COMPLETE"
 _ADDRESS_OF_TOPIC: Final = re.compile(r"(rocketmqs?://[^/]+)/([^/,#]+)", re.IGNORECASE)
 _OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join({**FLAGS, **TOPIC_ARGUMENT})})(?=$|:)")
 

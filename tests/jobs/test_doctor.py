@@ -9,7 +9,7 @@ import pytest
 
 from mqlog_jobs.output import render, views
 from mqlog_jobs.work import doctor
-from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
+from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis, folded
 from pyspark_mqlog.interpreter import NAMES
 from support import soak
 
@@ -133,3 +133,27 @@ def test_a_subject_is_parted_from_what_was_found(broker: str) -> None:
     assert [line.split()[-1] for line in lines] == ["3.11", "max=8", "none", "a\\x1bb"]
     assert lines[1].split()[1:-1] == ["Settings", broker.replace("\x1b", "\\x1b")]
     assert lines[0].index("3.11") == lines[2].index("none")
+
+
+@pytest.mark.usefixtures("doctor_of_stores")
+def test_the_place_is_told_before_this_machine(golden_550: Path) -> None:
+    subjects = [diagnosis.subject for diagnosis in doctor.examine(golden_550)]
+    assert (subjects[0], subjects[-1]) == ("Store", "Kernels")
+
+
+def test_brokers_of_which_the_same_is_said_are_one_line() -> None:
+    settings = [Diagnosis(WARNING, f"Settings broker-{n}", "max=8", "set 32") for n in range(1_203)]
+    other = Diagnosis(GOOD, "Settings broker-x", "max=32")
+    alone = [Diagnosis(GOOD, "TLS", "off"), Diagnosis(GOOD, "Kernels", "off")]
+    out = io.StringIO()
+    views.diagnoses(render.terminal(out), [*alone, *settings[:1], other, *settings[1:]])
+    lines = [" ".join(line.split()[1:]) for line in out.getvalue().splitlines()]
+    assert lines == [
+        "TLS off",
+        "Kernels off",
+        "Settings broker-0, broker-1 and 1,201 more max=8",
+        "32",
+        "Settings broker-x max=32",
+    ]
+    assert folded(settings[:2])[0].subject == "Settings broker-0, broker-1"
+    assert folded(alone + alone) == alone + alone

@@ -63,6 +63,11 @@ def test_samples_are_recorded_and_forecasts_are_made_of_them(
     assert len(names(gauges)) == len(set(names(gauges)))
     told = run(monkeypatch, capsys, "forecast", str(root), "--samples", file, "--json")
     assert [json.loads(line)["looks"] for line in told.splitlines()] == [4] * 4
+    # Nothing was stored and nothing consumed between the looks: what waits is never consumed.
+    told = run(monkeypatch, capsys, "forecast", str(root), "--samples", file, "-g", "g")
+    waits, caught_up = told.splitlines()[-2:]
+    assert waits.split()[:6] == ["T", "0", "6", "0", "0", "never"]
+    assert "never" not in caught_up
     # A place, as Python and as Spark have it, has the same rows.
     table = mqlog.open(root).table("forecast", samples=file, groups="g").to_table()
     assert table["looks"].to_pylist() == [4, 4]

@@ -165,14 +165,31 @@ def test_columns_stand_on_each_other_and_tell_their_sum() -> None:
     assert float(y1) + float(tall1) == pytest.approx(float(y0))
 
 
-def test_a_tag_keeps_its_colour_and_no_two_of_a_row_share_one() -> None:
-    colours = TagColours()
+def test_a_tag_has_one_colour_in_all_of_a_page_and_no_two_of_a_row_share_one() -> None:
     rows = [["a", "b", None], ["c", "a"], ["d", "e", "f", "g", "h", "i"], ["g", "a", "b", "i"]]
-    found = [dict(zip(row, colours.row(row), strict=True)) for row in rows]
+    tags = [
+        Tags(tuple(TagHeld(tag, 9 - n, 1) for n, tag in enumerate(row)), 0, Looked(9, 9))
+        for row in rows
+    ]
+    colours = TagColours([None, *tags])
+    bars = ["".join(tag_bar(its, colours)[0].parts()) for its in tags]
+    shown = [re.findall(r'<rect class="(\w+)"', drawn)[1:] for drawn in bars]
 
-    assert found[0] == {"a": "s0", "b": "s1", None: "none"}
-    assert found[1]["a"] == "s0"
-    assert all(len(set(row.values())) == len(row) for row in found)
+    assert shown == [[colours.of(tag) for tag in row] for row in rows]
+    assert all(len(set(row)) == len(row) for row in shown)
+    assert "rest" not in {name for row in shown for name in row}
+
+
+def test_more_tags_than_colours_in_the_same_rows_are_shown_as_the_rest() -> None:
+    one, other = (
+        Tags(tuple(TagHeld(f"t{n}", 99 - n, 1) for n in some), 0, Looked(9, 9))
+        for some in (range(6), (0, 1, 2, 3, 4, 6))
+    )
+    alike = TagColours([one, other])
+    assert alike.of("t5") == alike.of("t6")
+    third = Tags((TagHeld("t5", 2, 1), TagHeld("t6", 1, 1)), 0, Looked(9, 9))
+    apart = TagColours([one, other, third])
+    assert [apart.of(f"t{n}") for n in range(7)] == ["s0", "s1", "s2", "s3", "s4", "s5", "rest"]
 
 
 def test_a_sample_is_marked_as_one_beside_each_share() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from jobs.command import Run
 from mqlog_jobs.output.group_lines import group_lines
+from mqlog_jobs.output.number_ranges import shape_of, with_ranges
 from mqstore.tables.catalog import CATALOG
 from support import goldens, parts
 from support.oracle import Message, join_properties
@@ -464,10 +465,46 @@ def test_why_names_the_fault_what_shows_it_and_what_to_run(run: Run, store: Make
     ]
     offsets = {("T", "g"): {0: 5, 1: 9}, ("T", "even"): {0: 5, 1: 5}}
     root = store(messages, Layout(commit_log_bytes=1 << 16, group_offsets=offsets)).root
-    shown = run("why", root).out
+    done = run("why", root)
+    shown = done.out
+    assert done.code == 1
     assert "AHEAD  T/1 of broker-1" in shown
     assert f"mqlog queues {root} -t T" in shown
     (row,) = run("why", root, "-g", "g", "-t", "T", "--json").rows
     assert (row["verdict"], row["queueId"]) == ("AHEAD", 1)
     assert json.loads(str(row["numbers"]))["beyond"] == 4
-    assert run("why", root, "-g", "even").out.startswith("no verdict")
+    assert run("why", root, "-g", "g", "--json").code == 1
+    done = run("why", root, "-g", "even")
+    assert (done.code, done.out.startswith("no verdict")) == (0, True)
+
+
+def test_why_folds_queues_that_differ_by_numbers(run: Run, store: MakeStore) -> None:
+    messages = [
+        Message(topic="T", queue_id=queue, store_timestamp_ms=1_700_000_000_000)
+        for queue in range(4)
+        for _ in range(queue + 1)
+    ]
+    offsets = {("T", "g"): {0: 2_001, 1: 9, 2: 3, 3: 9}}
+    root = store(messages, Layout(commit_log_bytes=1 << 16, group_offsets=offsets)).root
+    head, evidence, command = run("why", root).out.splitlines()[1:4]
+    assert head.strip() == "AHEAD  T/0, 1, 3 of broker-1"
+    assert evidence.strip() == (
+        "the group's offset 9 to 2,001 is 5 to 2,000 beyond the queue's end 1 to 4: the group will "
+        "skip the next 5 to 2,000 messages that arrive"
+    )
+    assert command.strip() == f"mqlog queues {root} -t T"
+    assert len(run("why", root, "--json").rows) == 3
+
+
+def test_ranges_are_those_of_spans_and_times_too_and_names_keep_their_digits() -> None:
+    sentences = [
+        "at about 2026-11-28 09:59:00Z, in 119 s, 1,200 of c1@7#8 wait",
+        "at about 2026-11-28 10:01:00Z, in 2 min, 30 of c1@7#8 wait",
+    ]
+    assert shape_of(sentences[0]) != shape_of(sentences[0].replace("c1@7", "c1@9"))
+    assert with_ranges(sentences) == (
+        "at about 2026-11-28 09:59:00Z to 2026-11-28 10:01:00Z, in 119 s to 2 min, "
+        "30 to 1,200 of c1@7#8 wait"
+    )
+    assert with_ranges(sentences[:1]) == sentences[0]
+    assert shape_of("3 d 4 wait") != shape_of("3 4 wait")

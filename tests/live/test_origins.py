@@ -3,7 +3,7 @@
 import logging
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
@@ -21,8 +21,10 @@ from mqstore.errors import (
 )
 from mqstore.live.origin.cluster_origin import ClusterBrokers, ClusterOrigin
 from mqstore.live.origin.tail import ClusterTail
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.routes import Route
 from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.options.grammar import EARLIEST
 from mqstore.options.secret import Secret
@@ -257,6 +259,24 @@ def test_a_tail_asks_for_bounds_every_200_ms_and_for_topics_every_10_s(fake: Fak
         clock.now = 10.1
         assert tail.look() == {("New", 0): (0, 3), ("T", 0): (0, 6)}
         assert [q.high for q in tail.snapshot.queues] == [3, 6]
+
+
+def test_a_tail_asks_for_all_routes_at_once(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(5):
+        fake.fill(f"T{n}", 1)
+    asked: list[list[str]] = []
+    ask = Cluster.fresh_routes
+
+    def noted(cluster: Cluster, topics: Sequence[str]) -> list[Route | None]:
+        asked.append(list(topics))
+        return ask(cluster, topics)
+
+    monkeypatch.setattr(Cluster, "fresh_routes", noted)
+    with closing(tail_of(fake, Clock())) as tail:
+        assert {topic for topic, _ in tail.look()} == {f"T{n}" for n in range(5)}
+    assert [{f"T{n}" for n in range(5)} <= set(names) for names in asked] == [True]
 
 
 def test_a_tail_that_takes_long_to_ask_pauses_longer(fake: FakeCluster) -> None:

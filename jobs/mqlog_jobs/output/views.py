@@ -28,7 +28,7 @@ from mqlog_jobs.output.render import (
     table,
 )
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
-from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis, labels
+from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis, folded, labels
 from mqstore.errors import printable, shown
 from mqstore.pop.state import UNKNOWN_POPS
 from mqstore.tables.asides import Aside
@@ -312,9 +312,10 @@ def _problem(row: Row) -> str:
 
 
 def diagnoses(console: Console, found: Sequence[Diagnosis]) -> None:
-    """Print each diagnosis: a mark, what was found, and the advice below it."""
+    """Print each diagnosis, once if it is that of several names: a mark, and advice below it."""
     plain = not console.encoding.startswith("utf")
-    for diagnosis, label in zip(found, labels(found), strict=True):
+    lines = folded(found)
+    for diagnosis, label in zip(lines, labels(lines), strict=True):
         mark, style = _MARKS[diagnosis.severity]
         head = (f"{diagnosis.severity:<7}" if plain else mark, style)
         line = Text.assemble(head, "  ", (label, "bold"), "  ", shown(diagnosis.found))

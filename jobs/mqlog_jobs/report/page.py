@@ -17,7 +17,7 @@ from mqlog_jobs.report.backlog_section import backlog_section
 from mqlog_jobs.report.brokers_section import brokers_section, brokers_title
 from mqlog_jobs.report.cells import note, waits
 from mqlog_jobs.report.disk_section import files_section, verify_section
-from mqlog_jobs.report.facts import Facts, Unread
+from mqlog_jobs.report.facts import Facts, Tags, Unread
 from mqlog_jobs.report.history_section import history_section
 from mqlog_jobs.report.latency_section import TITLE, latency_section
 from mqlog_jobs.report.markup import Element, element, stylesheet
@@ -59,7 +59,7 @@ def _title(facts: Facts) -> str:
 
 
 def _body(facts: Facts) -> Element:
-    colours = TagColours()
+    colours = TagColours(_tags(facts))
     made = datetime.fromtimestamp(facts.made_ms / 1000, UTC)
     shown = made.strftime("%d %B %Y, %H:%M UTC").removeprefix("0")
     own = [files_section(facts.files), verify_section(facts.verified)] if facts.has_stores else []
@@ -89,6 +89,14 @@ def _body(facts: Facts) -> Element:
         ),
         element("footer", note(f"Made by mqlog {facts.version}. {_FOOT_NOTE}")),
     )
+
+
+def _tags(facts: Facts) -> Iterator[Tags | None]:
+    """Yield the tags of all rows of the page."""
+    if not isinstance(facts.behind, Unread):
+        yield from (behind.tags for behind in facts.behind)
+    if not isinstance(facts.tags, Unread):
+        yield from facts.tags.values()
 
 
 def _kind(facts: Facts) -> str:

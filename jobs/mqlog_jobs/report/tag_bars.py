@@ -1,6 +1,7 @@
-"""Tags as a bar of their shares and a legend; a tag keeps its colour from row to row."""
+"""Tags as a bar of their shares and a legend; a tag has one colour in all of a page."""
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from mqlog_jobs.output.amounts import ABOUT, count
 from mqlog_jobs.report.charts import SERIES, bar, colour
@@ -13,32 +14,42 @@ _OTHER_TAGS = "rest"
 
 
 class TagColours:
-    """The colours of tags: in each row they differ, and a tag keeps its own where it can."""
+    """The colours of tags: one for each tag in all charts of a page, and others within a row."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+    def __init__(self, rows: Iterable[Tags | None] = ()) -> None:
+        """Give colours to the tags of all rows of the page, those of most messages first.
 
-    def row(self, tags: Sequence[str | None]) -> list[str]:
-        """Return the class of the colour of each of these tags, at most SERIES."""
-        taken: dict[str | None, int] = {}
-        for tag in tags:
-            known = self._known.get(tag or "")
-            if known is not None and known not in taken.values():
-                taken[tag] = known
-        for tag in tags:
-            if tag is not None and tag not in taken:
-                free = [n for n in range(SERIES) if n not in taken.values()]
-                unused = [n for n in free if n not in self._known.values()]
-                taken[tag] = (unused or free)[0]
-                self._known.setdefault(tag, taken[tag])
-        return [_NONE if tag is None else colour(taken[tag]) for tag in tags]
+        A tag that shares rows with tags of all colours has that of ``rest``.
+        """
+        beside: defaultdict[str, set[str]] = defaultdict(set)
+        messages: Counter[str] = Counter()
+        for row in rows:
+            held = [] if row is None else row.tags[:SERIES]
+            names = {one.tag for one in held if one.tag is not None}
+            for one in held:
+                if one.tag is not None:
+                    messages[one.tag] += one.messages
+                    beside[one.tag] |= names - {one.tag}
+        self._numbers: dict[str, int] = {}
+        used: Counter[int] = Counter()
+        for tag in sorted(messages, key=lambda tag: (-messages[tag], tag)):
+            taken = {self._numbers.get(other) for other in beside[tag]}
+            free = [number for number in range(SERIES) if number not in taken]
+            self._numbers[tag] = min(
+                free, key=lambda number: (used[number], number), default=SERIES
+            )
+            used[self._numbers[tag]] += 1
+
+    def of(self, tag: str | None) -> str:
+        """Return the class of the colour of a tag."""
+        return _NONE if tag is None else colour(self._numbers.get(tag, SERIES))
 
 
 def tag_bar(tags: Tags, colours: TagColours, most: int = SERIES) -> list[Element]:
     """Return a bar of the shares of the tags, and the first ``most`` of them by name."""
     total = max(tags.looked.of, 1)
     shown = tags.tags[:most]
-    classes = colours.row([tag.tag for tag in shown])
+    classes = [colours.of(tag.tag) for tag in shown]
     about = ABOUT if tags.looked.is_sample else ""
     parts = [(tag.messages / total, name) for tag, name in zip(shown, classes, strict=True)]
     named = [

@@ -30,7 +30,7 @@ def examine(
     options: Sequence[str] = (),
     spark: bool = True,
 ) -> Iterator[Diagnosis]:
-    """Yield the diagnoses, also of the stores and the clusters that are given.
+    """Yield the diagnoses: of the stores and the clusters that are given, then of this machine.
 
     Without ``spark`` an error of what only Spark needs is a note.
     ``commit_log`` names the CommitLog folders of the one store when they are others than commitlog,
@@ -41,12 +41,12 @@ def examine(
     named = Named(tuple(map(str, paths)), folders, tuple(options)).places()
     named.check_local(_OF_THIS_MACHINE)
     roots = named.roots()
-    yield from installation.examine(spark=spark)
-    yield _kernels()
     for root in roots:
         yield from _store(Path(root.name), folders)
     for settings in named.clusters:
         yield from examine_cluster(settings)
+    yield from installation.examine(spark=spark)
+    yield _kernels()
 
 
 def _kernels() -> Diagnosis:

@@ -12,6 +12,7 @@ from rich.text import Text
 from mqlog_jobs.machine.codes import FOUND
 from mqlog_jobs.output import render
 from mqlog_jobs.output.form import Form, rows_of
+from mqlog_jobs.output.number_ranges import shape_of, with_ranges
 from mqlog_jobs.output.render import Row, heading
 from mqlog_jobs.output.views import each_group
 from mqlog_jobs.places import Named
@@ -59,16 +60,20 @@ def verdicts(console: Console, rows: Sequence[Row], _total: int) -> None:
 
 
 def _folded(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
-    """Yield each verdict with what it is about; queues of which the same is said are one."""
+    """Yield each verdict with what it is about; queues of a broker that differ by numbers are one.
+
+    The numbers of its evidence are then ranges, and its command is that of the first queue.
+    """
     same = groupby(rows, lambda row: (row["verdict"], row["topic"], row["brokerName"], _said(row)))
     for _, members in same:
         first, *others = members
         more = "".join(f", {row['queueId']}" for row in others)
-        yield first, _about(first, more)
+        evidence = with_ranges([str(row["evidence"]) for row in (first, *others)])
+        yield {**first, "evidence": evidence}, _about(first, more)
 
 
 def _said(row: Row) -> object:
-    return row["evidence"] if row["queueId"] is not None else object()
+    return shape_of(str(row["evidence"])) if row["queueId"] is not None else object()
 
 
 def _about(row: Row, more_queues: str = "") -> str:

@@ -90,8 +90,12 @@ class BrokerQueues:
         if fresh:
             self._pulls = {name: error for name, error in self._pulls.items() if error is None}
         found = []
-        for topic in sorted(self.topics() if topics is None else filter(topics, self.topics())):
-            route = self.cluster.route(topic, fresh=fresh)
+        names = sorted(self.topics() if topics is None else filter(topics, self.topics()))
+        if fresh:
+            told = self.cluster.fresh_routes(names)
+        else:
+            told = [self.cluster.route(topic) for topic in names]
+        for topic, route in zip(names, told, strict=True):
             if route is None:
                 continue
             if self.broker in route.queues:

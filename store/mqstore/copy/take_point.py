@@ -12,7 +12,7 @@ from mqstore.copy.point_change import PointChange
 from mqstore.copy.point_continues import NOTHING_ACCEPTED, Accepted, check_clock, check_continues
 from mqstore.copy.point_databases import databases_of, take_database
 from mqstore.copy.point_target import PointTarget
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import CorruptStoreError, InvalidOptionError, shown
 from mqstore.files.base.store_above import store_above
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.points.backing import Backing, LocalBacking
@@ -81,7 +81,11 @@ def add_point(
     was_set_back = before is not None and (
         before.head.was_set_back or began_ms < before.head.began_ms
     )
-    found = _read_back(backing, made)
+    try:
+        found = _read_back(backing, made)
+    except CorruptStoreError:
+        change.check_held()  # Else another process removed what this one had made.
+        raise
     head = replace(_head(made.head, found), was_set_back=was_set_back)
     change.tidy(target.made - made.objects())
     change.publish(number, encode(PointManifest(head, made.folders, made.files)))

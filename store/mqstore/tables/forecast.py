@@ -44,7 +44,7 @@ COLUMNS: Final[Columns] = (
     ("etaZeroLatest", TIMESTAMP, True, "likewise; null too where it may be never"),
     ("etaLoss", TIMESTAMP, True,
      "when the broker deletes the first message of lag; null: not known, or nothing waits"),
-    ("etaLossEarliest", TIMESTAMP, True, "what is not known as times; null as above"),
+    ("etaLossEarliest", TIMESTAMP, True, "the earliest time at which that may be; null as above"),
     ("etaLossLatest", TIMESTAMP, True, "likewise; null too where it may be never"),
     ("lossBy", pa.string(), True, "TIME: its file expires; DISK: its disk is full; null as above"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),

@@ -93,6 +93,7 @@ class ScanKeywords(TypedDict, total=False):
     interval: Value
     keys: Value
     lag_mode: Value
+    late_after: Value
     look_again: Value
     max_bytes_per_partition: Value
     max_decompressed_bytes: Value

@@ -222,7 +222,7 @@ def test_lag_of_a_group_without_consumers_has_that_reason_in_every_view(
     }
     at = lines["GROUP"].index("CONSUMERS")
     assert (lines["alone"][at], lines["alone"][-1]) == ("0", "NO_CONSUMERS")
-    assert (lines["served"][at], lines["served"][-1]) == ("3", "OK")
+    assert (lines["served"][at], lines["served"][-1]) == ("3", "LATE")
     rows = {row["group"]: row for row in look("backlog", "--summary", "--json").rows}
     assert (rows["alone"]["consumers"], rows["served"]["consumers"]) == (0, 3)
     rows = {row["group"]: row for row in look("top", "--json", "--interval", "0.1").rows}

@@ -88,10 +88,11 @@ def react_to_request(address: str, timeout_s: float) -> Reaction:
                 return Reaction.CLOSED
             head += more
         try:
-            sizes(head, _MOST_ANSWER_BYTES)
+            _, header_bytes, _ = sizes(head, _MOST_ANSWER_BYTES)
         except FrameError:
             return Reaction.CLOSED
-        return Reaction.ANSWERED
+        # SETTINGS of HTTP/2, which a gRPC port answers, have the sizes of a frame without a header.
+        return Reaction.ANSWERED if header_bytes else Reaction.CLOSED
 
     return _reaction(address, timeout_s, ask)
 

@@ -136,7 +136,7 @@ def test_where_queues_meet_nothing_is_skipped_and_what_comes_again_is_foretold(
     ("more", "said"),
     [
         (("--groups", "CG_NOBODY"), "no group CG_NOBODY"),
-        (("--groups", "CG X"), "must be a group's name"),
+        (("--groups", "CG X"), "no group CG X"),
         (("--groups", GROUP, "--at-least-once"), "is for exactly once"),
     ],
 )

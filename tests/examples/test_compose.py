@@ -174,6 +174,7 @@ def test_the_commands_of_the_containers_and_those_of_the_page_work(
                 if not any(word in line for word in ENDLESS):
                     command = line.replace("rocketmq://127.0.0.1:9876", address)
                     command = command.replace("mqlog ", f"{sys.executable} -m mqlog_jobs ")
+                    command = command.replace("/var/lib/node_exporter", str(tmp_path))
                     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=SECONDS)
             assert (tmp_path / "report.html").stat().st_size > 0
             (topic,) = [row for row in rows("topics", address) if row["topic"] == "SHOP_ORDERS"]

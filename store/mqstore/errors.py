@@ -272,7 +272,7 @@ class DataLossError(StoreError):
     @property
     def why(self) -> str:
         """Return the likely cause."""
-        named = self.low <= self.start and self.end <= self.high
+        named = self.low <= self.start <= self.end <= self.high
         if named or self.is_expired:
             return f"Messages {'have' if named else 'may have'} expired, or the store was replaced"
         return f"The queue ends at {self.high}: they are not stored yet, or the store was replaced"

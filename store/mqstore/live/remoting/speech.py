@@ -80,13 +80,9 @@ def react_to_request(address: str, timeout_s: float) -> Reaction:
 
     def ask(plain: socket.socket, deadline: float) -> Reaction:
         plain.sendall(encode(Frame(request.code, 1)))
-        head = b""
-        while len(head) < HEAD_BYTES:
-            plain.settimeout(max(0.001, deadline - time.monotonic()))
-            more = plain.recv(HEAD_BYTES - len(head))
-            if not more:
-                return Reaction.CLOSED
-            head += more
+        head = _received(plain, HEAD_BYTES, deadline)
+        if len(head) < HEAD_BYTES:
+            return Reaction.CLOSED
         try:
             _, header_bytes, _ = sizes(head, _MOST_ANSWER_BYTES)
         except FrameError:
@@ -104,17 +100,25 @@ def speaks_only_grpc(address: str, timeout_s: float) -> bool:
 
     def begin(plain: socket.socket, deadline: float) -> Reaction:
         plain.sendall(_HTTP_2)
-        head = b""
-        while len(head) < _HTTP_2_HEAD_BYTES:
-            plain.settimeout(max(0.001, deadline - time.monotonic()))
-            more = plain.recv(_HTTP_2_HEAD_BYTES - len(head))
-            if not more:
-                return Reaction.CLOSED
-            head += more
+        head = _received(plain, _HTTP_2_HEAD_BYTES, deadline)
+        if len(head) < _HTTP_2_HEAD_BYTES:
+            return Reaction.CLOSED
         is_settings = head[3] == _HTTP_2_SETTINGS and head[5:] == bytes(4)
         return Reaction.ANSWERED if is_settings else Reaction.CLOSED
 
     return _reaction(address, timeout_s, begin) is Reaction.ANSWERED
+
+
+def _received(plain: socket.socket, count: int, deadline: float) -> bytes:
+    """Return so many bytes, fewer if the server closes before; raises TimeoutError."""
+    received = b""
+    while len(received) < count:
+        plain.settimeout(max(0.001, deadline - time.monotonic()))
+        more = plain.recv(count - len(received))
+        if not more:
+            break
+        received += more
+    return received
 
 
 def _reaction(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import mqlog
 from broker.harness import Broker, Cluster, Row
 from broker.test_retention import SECONDS, SETTINGS
 from broker.test_rocksdb_broker import IN_ROCKSDB
@@ -25,7 +26,7 @@ from mqstore.copy.take_point import take_point
 from mqstore.files.points.repository import Repository
 from mqstore.read.directory import open_origin
 from snapshot_copy.copied import rows
-from snapshot_copy.pointed import at, backing, rows_of
+from snapshot_copy.pointed import all_of, at, backing, in_any_point, rows_of
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
@@ -121,7 +122,25 @@ def points_under_load(cluster: Cluster, folder: Path) -> int:
         assert_has(target, before[number])
     for number in chosen[-BOOTED:]:
         serves(cluster, folder / "restored" / str(number))
+    if not list(broker.lost_from()):
+        assert_all_points_have_what_was_sent(folder / "kept", load.acknowledged)
     return len(chosen)
+
+
+def assert_all_points_have_what_was_sent(kept: Path, acknowledged: list[Row]) -> None:
+    """All points have each message once that one of them has: what the broker acknowledged."""
+    place = backing(kept)
+    in_points = {q: held for (topic, q), held in in_any_point(kept).items() if topic == TOPIC}
+    found = {q: held for (topic, q), held in rows_of(all_of(kept)).items() if topic == TOPIC}
+    assert found == in_points
+    last = rows_of(at(place, Repository(place).numbers()[-1]))
+    assert sum(map(len, found.values())) > sum(len(last[TOPIC, q]) for q in found)
+    sent = {(row["queueId"], row["queueOffset"]): row["msgId"] for row in acknowledged}
+    columns = ["queueId", "queueOffset", "msgId"]
+    every = list(mqlog.open(f"{kept}@all").scan(columns=columns, subscribe=TOPIC))
+    assert len(every) == sum(map(len, found.values()))
+    for row in every:
+        assert sent[row["queueId"], row["queueOffset"]] == row["msgId"]
 
 
 def assert_has(root: Path, acknowledged: list[Row]) -> None:

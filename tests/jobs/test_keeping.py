@@ -34,7 +34,9 @@ def test_a_history_has_a_line_for_each_point(run: Run, kept: Path) -> None:
     assert [row["number"] for row in rows] == [1, 2]
     assert {row["brokerName"] for row in rows} == {"broker-a"}
     assert rows[1]["writtenBytes"] == rows[1]["linkedBytes"] == 0
-    assert len(run("history", kept).out.splitlines()) == 4
+    *table, last = run("history", kept).out.splitlines()
+    assert len(table) == 4
+    assert last == f"{kept}@all is all of them as one store: each message once"
 
 
 def test_a_point_is_a_place_for_other_commands(run: Run, kept: Path, tmp_path: Path) -> None:

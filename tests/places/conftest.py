@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from places import kinds
-from places.kinds import KINDS, POINTS, STORES, Objects, Place, Point
+from places.kinds import ALL_POINTS, KINDS, POINTS, STORES, AllPoints, Objects, Place, Point
 from support import s3_server
 from support.s3_server import S3Server
 
@@ -30,5 +30,7 @@ def place(
         yield Objects(request.getfixturevalue("server"), kinds.in_directory(tmp_path))
     elif request.param in POINTS:
         yield Point(tmp_path, POINTS[request.param](tmp_path))
+    elif request.param == ALL_POINTS:
+        yield AllPoints(tmp_path, kinds.in_directory(tmp_path))
     else:
         yield STORES[request.param](tmp_path)

@@ -203,6 +203,22 @@ class Point:
         take_point(self.store.root, LocalBacking(str(root)))
 
 
+class AllPoints(Point):
+    """All points of a repository: the newest has only half of what the first one has."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.options = {"path": f"{self.folder}/repository@all"}
+
+    def _take(self) -> None:
+        super()._take()
+        later = self.folder / "later" / self.folder.name / "store"
+        shutil.rmtree(later, ignore_errors=True)
+        shutil.copytree(self.store.root, later)
+        replace(self.store, root=later, log=later / "commitlog").expire(2)
+        take_point(later, LocalBacking(f"{self.folder}/repository"))
+
+
 @dataclass
 class Running:
     """A broker, which expires messages by the same files."""
@@ -357,6 +373,9 @@ POINTS: Final[Mapping[str, Callable[[Path], Store]]] = {
     "point": in_directory,
     "point with RocksDB": partial(in_rocksdb, keeps_units=False),
 }
-KINDS: Final = (*STORES, "object store", *POINTS, "cluster")
-AT_REST: Final = frozenset({"log", "log without the driver's cache", "object store", *POINTS})
+ALL_POINTS: Final = "all points"
+KINDS: Final = (*STORES, "object store", *POINTS, ALL_POINTS, "cluster")
+AT_REST: Final = frozenset(
+    {"log", "log without the driver's cache", "object store", *POINTS, ALL_POINTS}
+)
 """The kinds that no stream follows."""

@@ -12,6 +12,7 @@ from mqstore.files.points.folder import PointFolder, point_folder
 from mqstore.files.points.manifest import PointHead
 from mqstore.files.points.repository import Repository, WantedPoint
 from mqstore.read.at_rest import open_at_rest
+from mqstore.request.repositories import point_at
 from snapshot_copy.copied import Rows, messages, rows_in
 from support.growing import grow
 from support.stores import Laid, Layout, lay_out
@@ -31,6 +32,22 @@ def rows_of(point: PointFolder) -> Rows:
     """What a read of a point gives, without a restore."""
     with closing(open_at_rest(point).bounds()) as source:
         return rows_in(source.snapshot())
+
+
+def all_of(repository: Path) -> PointFolder:
+    found = point_at(f"{repository}@all", {})
+    assert found is not None
+    return found
+
+
+def in_any_point(repository: Path) -> Rows:
+    """What the points have, read one by one."""
+    found: dict[tuple[str, int], set[tuple[int, int, bytes]]] = {}
+    place = backing(repository)
+    for number in Repository(place).numbers():
+        for queue, held in rows_of(at(place, number)).items():
+            found.setdefault(queue, set()).update(held)
+    return {queue: sorted(held) for queue, held in found.items()}
 
 
 def kept_at(folder: Path, counts: Sequence[int], layout: Layout) -> tuple[Laid, list[PointHead]]:

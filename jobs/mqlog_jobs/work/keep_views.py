@@ -116,7 +116,7 @@ def point(path: str, options: Sequence[str] | None) -> "PointFolder":
     """Return the point that a command names. Raises InvalidOptionError for any other path."""
     found = point_at(path, option_texts(options or (), _OPTION_FLAG))
     if found is None:
-        expected = "names no point: write REPO@latest, REPO@3 or REPO@2026-11-22T09:00Z"
+        expected = "names no point: write REPO@latest, REPO@3, REPO@2026-11-22T09:00Z or REPO@all"
         raise InvalidOptionError("REPO@POINT", path, expected)
     return found
 
@@ -207,6 +207,9 @@ def history(console: Console, path: str, found: "Sequence[PointHead]") -> None:
         console.print(f"{shown(path)}: no points", markup=False)
         return
     render.table(console, _HISTORY, [row_of_point(head) for head in found])
+    if len(found) > 1:
+        told = f"{shown(path)}@all is all of them as one store: each message once"
+        console.print(told, markup=False, soft_wrap=True)
 
 
 def pruned(console: Console, path: str, found: Pruned, *, dry_run: bool) -> None:

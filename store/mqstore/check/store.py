@@ -22,6 +22,8 @@ from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
 from mqstore.check.queues import QueueCheck
+from mqstore.errors import InvalidOptionError
+from mqstore.files.base.directory import folder_of
 from mqstore.files.base.folder import Folder
 from mqstore.files.base.store_dir import Root
 from mqstore.read.directory import open_store
@@ -40,8 +42,12 @@ def check(
     time by the size of the store, which is read once. ``progress`` is called now and then with
     the bytes of the CommitLog that were read and about how many there are.
 
-    Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
+    Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError,
+    InvalidOptionError for all points of a repository together.
     """
+    if folder_of(root).lacks_files:
+        expected = "is of all points: mqlog verify REPO checks their bytes, REPO@3 a point's store"
+        raise InvalidOptionError("path", str(root), expected)
     findings = Findings()
     causes = Causes(findings)
     with open_store(root, commit_log) as store:

@@ -32,6 +32,7 @@ def restore_point(
     target that is there, NoSpaceError, StoreUnavailableError, OSError; ``target`` is then not
     there.
     """
+    point.files.check_restorable()
     manifest = point.files.manifest
     backing = point.files.backing
     if isinstance(backing, LocalBacking):

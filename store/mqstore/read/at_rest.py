@@ -34,6 +34,10 @@ class AtRestOrigin(StoreOrigin):
 
 def open_at_rest(root: Folder) -> StoreOrigin:
     """Return the store at ``root``. Raises as ``open_origin``, and UncleanStoreError."""
+    if root.lacks_files:
+        from mqstore.read.all_points import open_all_points  # noqa: PLC0415 - few paths name it
+
+        return open_all_points(root)
     found = open_dir(root, in_rocksdb=root.opens_databases, in_batches=True)
     path = rocksdb_queues(found) if root.opens_databases else None
     if path is not None:

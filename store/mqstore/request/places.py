@@ -30,7 +30,7 @@ from mqstore.live.remoting.address import Address, is_address, parse_address
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options import store_paths
 from mqstore.options.store_paths import expand
-from mqstore.read.by_log import CACHE_DIR, QUEUES
+from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.capabilities import NO_STREAM
 from mqstore.read.directory import open_origin
 from mqstore.read.selection import OpenStores, Selection, broker_names
@@ -226,6 +226,9 @@ def _cluster(
 def _open_store(root: Folder, selection: Selection) -> StoreOrigin:
     """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
     if selection.by_log:
+        if root.lacks_files:
+            expected = f"is for one store: {root} has what several points have. Name a point"
+            raise InvalidOptionError(QUEUES, BY_LOG_WORD, expected)
         from mqstore.read.log_directory import open_by_log
 
         return open_by_log(root, selection.commit_log, selection.cache)

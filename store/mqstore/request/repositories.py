@@ -6,6 +6,7 @@
 /backup/broker-a@2026-11-22T09:00Z        the last point that was begun by that time
 /backup/broker-a@-1d                      the last one a day ago
 /backup/broker-a@1795824067000            the same by epoch milliseconds
+/backup/broker-a@all                      all points as one store, each message once
 s3://backup/broker-a@latest               of a repository in an object store
 
 Every path of a read is looked at here, and few name points: what reads them is imported for those.
@@ -41,10 +42,11 @@ __all__ = [
 ]
 
 _POINT: Final = re.compile(r"(.+)@([^@/]*)", re.DOTALL)
-_LOOKS: Final = re.compile(r"latest|[0-9]{1,15}|-[0-9]+[A-Za-z]+|[0-9]{4}-[0-9]{2}-[^@/]*")
+_LOOKS: Final = re.compile(r"latest|all|[0-9]{1,15}|-[0-9]+[A-Za-z]+|[0-9]{4}-[0-9]{2}-[^@/]*")
 _MOST_NUMBER_DIGITS: Final = 8
 """More digits are epoch milliseconds: no repository has so many points."""
-_FORMS: Final = "REPO@latest, REPO@3 or REPO@2026-11-22T09:00Z"
+_FORMS: Final = "REPO@latest, REPO@3, REPO@2026-11-22T09:00Z or REPO@all"
+_ALL_POINTS: Final = "all"
 
 
 def open_repository(path: str, texts: Mapping[str, str]) -> "Repository":
@@ -78,8 +80,12 @@ def point_at(path: str, texts: Mapping[str, str]) -> "PointFolder | None":
         if is_repository(base):
             raise InvalidOptionError("path", path, f"names no point: write {_FORMS}")
         return None
-    from mqstore.files.points.folder import point_folder
+    from mqstore.files.points.folder import PointFolder, point_folder
 
+    if text == _ALL_POINTS:
+        from mqstore.files.points.all_points import AllPointFiles
+
+        return PointFolder(path, AllPointFiles(_backing(base, texts)))
     return point_folder(_backing(base, texts), _wanted(text), path)
 
 

@@ -50,6 +50,11 @@ class Folder(ABC):
     """Whether RocksDB databases in it are read."""
 
     @property
+    def lacks_files(self) -> bool:
+        """Whether files may be missing amid those of a store, as is known and told."""
+        return False
+
+    @property
     @abstractmethod
     def name(self) -> str:
         """The folder's full path or address, for messages; as text, a folder is its name."""

@@ -27,6 +27,9 @@ _OPEN_OBJECTS: Final = 8
 class PointFiles:
     """The files of one point. Pickles with the point's number, so that tasks read the same one."""
 
+    lacks_files = False
+    """Whether files may be missing amid the others."""
+
     def __init__(
         self, backing: Backing, wanted: WantedPoint, manifest: PointManifest | None = None
     ) -> None:
@@ -47,6 +50,13 @@ class PointFiles:
             repository = Repository(self.backing)
             self._manifest = repository.manifest(repository.find(self._wanted))
         return self._manifest
+
+    def check_restorable(self) -> None:
+        """Raise InvalidOptionError where they are no store for a broker: a point is one."""
+
+    def version(self, path: str) -> int:
+        """Return the number of the point that a file is of."""
+        return self.manifest.head.number
 
     def folder(self, path: str) -> dict[str, Entry]:
         """Return the entries of a folder by name. Raises FileNotFoundError, NotADirectoryError."""
@@ -167,6 +177,11 @@ class PointFolder(ListedFolder):
         return f"{self._text}/{self._below}" if self._below else self._text
 
     @property
+    def lacks_files(self) -> bool:
+        """Whether it is of all points: what brokers deleted between two is in none."""
+        return self.files.lacks_files
+
+    @property
     def broker_name(self) -> str | None:
         """The name that the broker had when the point was made."""
         return self.files.manifest.head.broker_name or None
@@ -191,7 +206,7 @@ class PointFolder(ListedFolder):
         manifest = self.files.manifest
         file = manifest.files.get(self.at_root(path))
         if file is not None:
-            return PartsFile(self.files.backing, file, manifest.head.number)
+            return PartsFile(self.files.backing, file, self.files.version(self.at_root(path)))
         if self.entry(path) is not None:
             raise UnsafePathError(where, "not a plain file")
         raise FileNotFoundError(errno.ENOENT, "no such file in the point", where)

@@ -22,10 +22,10 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test soak matrix bench golden picture dist site clean $(LANES)
+.PHONY: help demo check test soak matrix bench golden picture reference dist site clean $(LANES)
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## write a store, read it back, show its backlog, then the same of a broker's store
 	@$(BIN)/mqlog demo $(ARGS)
@@ -59,6 +59,9 @@ golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and
 
 picture: $(READY)  ## make the pictures of the guide and the outputs of the notebook again
 	@PYTHONPATH=tests $(BIN)/python -m examples.pictures
+
+reference: $(READY)  ## what RocketMQ changed of all that we cite: VERSION=5.5.1 ARGS='--diff' (Maven)
+	@$(BIN)/python -m release.reference $(VERSION) $(ARGS)
 
 site: $(READY)  ## make the pages as a site with search and reference, in build/site; check its links
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'

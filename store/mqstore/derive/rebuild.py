@@ -83,7 +83,7 @@ def recovery_start(store: Store, *, with_index: bool = True) -> int:
     That is the newest file whose first record is not newer than the checkpoint, which is what
     was surely dispatched; with ``with_index``, also into the index (messageIndexSafe). Where the
     log starts if there is no such file, no checkpoint, or one that runs ahead of the clock.
-    Reference: CommitLog#isMmapFileMatchedRecover, StoreCheckpoint#getMinTimestampIndex.
+    Reference: CommitLog#isMappedFileMatchedRecover, StoreCheckpoint#getMinTimestampIndex.
     """
     log, checkpoint = store.log, store.checkpoint()
     if checkpoint is None:

@@ -111,7 +111,7 @@ def is_topic(name: str) -> bool:
 
     Whatever can be the name of a folder can: brokers before 4.6 check no name, later ones not
     those of retry topics (of a group ``com.shop.app``) nor of light queues, and all of them serve
-    each folder of ``consumequeue``. Reference: DefaultMessageStore#loadConsumeQueue.
+    each folder of ``consumequeue``. Reference: ConsumeQueueStore#loadConsumeQueues.
     """
     if name in {"", ".", ".."} or _IN_NO_NAME.search(name):
         return False

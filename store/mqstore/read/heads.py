@@ -4,7 +4,7 @@ Store timestamps and properties are read without the bodies. Records that cannot
 cut off, not where their unit says) have neither: these functions serve counts of messages, and a
 consumer would not get such records either.
 
-Reference: DefaultMessageStore#getStoreTimeStamp; ExpressionMessageFilter.
+Reference: AbstractConsumeQueueStore#getStoreTime; ExpressionMessageFilter.
 """
 
 from collections.abc import Callable, Iterable, Iterator

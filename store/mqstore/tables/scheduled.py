@@ -7,7 +7,7 @@ messages that were delivered still count as pending, and will be delivered again
 delivered. A timer further away than the wheel reaches is put back when its slot comes: it has a
 row for each time, with its number in ``rollTimes``.
 
-Reference: ScheduleMessageService#start, #decode; CommitLog#transformDelayLevelMessage;
+Reference: ScheduleMessageService#start, #decode; HookUtils#transformDelayLevelMessage;
 TimerMessageStore#dequeue, #doEnqueue; TimerCheckpoint.
 """
 

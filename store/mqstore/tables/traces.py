@@ -3,7 +3,7 @@
 The events lie in messages of a trace topic, some of many in one message, in no order of time. A
 message id or a key is found by the index: clients write all of them into KEYS of a trace message.
 
-Reference: AsyncTraceDispatcher#flushData; mqstore.format.trace_entries for the text.
+Reference: AsyncDataSendTask#flushData; mqstore.format.trace_entries for the text.
 """
 
 from collections.abc import Iterator, Sequence

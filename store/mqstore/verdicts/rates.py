@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 COMMIT_MS: Final = 5_000
-"""How old a committed offset may be: DefaultMQPushConsumer#persistConsumerOffsetInterval.
+"""How old a committed offset may be: ClientConfig#persistConsumerOffsetInterval.
 
 BrokerConfig#flushConsumerOffsetInterval is as long: offsets in a store may be twice as old."""
 _T_95: Final = (

@@ -17,7 +17,7 @@ from mqstore.files.base.folder import Folder
 from mqstore.files.base.read_file import ReadFile
 from mqstore.format.names import parse_mapped_file_name
 
-_MOST_BYTES: Final = 2**31 - 1  # MappedFile#fileSize is an int; a sparse file costs nothing.
+_MOST_BYTES: Final = 2**31 - 1  # MappedFile#getFileSize is an int; a sparse file costs nothing.
 
 
 @dataclass(frozen=True, slots=True)

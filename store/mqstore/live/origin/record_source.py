@@ -269,7 +269,7 @@ def _live(piece: QueueSlice) -> LiveSlice:
 
 
 def _file_units(settings: Mapping[str, str]) -> int:
-    """Return how many units a ConsumeQueue file has: MessageStoreConfig#getMappedFileSizeCons…."""
+    """Return the units of a ConsumeQueue file: MessageStoreConfig#mappedFileSizeConsumeQueue."""
     digits = settings.get("mappedFileSizeConsumeQueue", "")
     size = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
     return max(1, -(-(size or _DEFAULT_FILE_BYTES) // UNIT.itemsize))

@@ -6,7 +6,8 @@ In their place may be RocketMQ 5 proxies (proxies.py), which serve all brokers a
 which of both they are is told by their first answers.
 
 Reference: org.apache.rocketmq.client.impl.MQClientAPIImpl#getTopicRouteInfoFromNameServer,
-NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAddressInSubscribe.
+NettyRemotingClient#getAndCreateNameserverChannelAsync,
+MQClientInstance#findBrokerAddressInSubscribe.
 """
 
 import logging

@@ -89,7 +89,7 @@ class _Asking:
         self._places |= dict(zip(opaques, some, strict=True))
 
     def take(self, found: dict[int, Told], waited_s: float) -> None:
-        """Take the answers that are here. Raises as Connection#receive, and BusyError.
+        """Take the answers that are here. Raises as `Connection.receive`, and BusyError.
 
         Where there is none, after so many seconds, BrokerTimeoutError.
         """

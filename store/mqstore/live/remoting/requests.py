@@ -83,7 +83,7 @@ def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# What DefaultAuthorizationContextBuilder (ACL 2.0) and PlainAccessResource#parse (ACL 1.0) want.
+# What DefaultAuthorizationContextBuilder (ACL 2.0) and PlainAccessResource (ACL 1.0) want.
 SUB_RIGHTS: Final = (
     "SUB on topic {topic} and on group {consumerGroup} (with ACL 2.0 Topic:Sub and Group:Sub)"
 )

@@ -1,6 +1,6 @@
 """The servers that a cluster is reached by: connections, and the name servers that are asked first.
 
-Reference: NettyRemotingClient#getAndCreateNameserverChannel; proxies.py for those in their place.
+Reference: NettyRemotingClient#getAndCreateNameserverChannelAsync; proxies.py for proxies.
 """
 
 import itertools

@@ -156,7 +156,7 @@ def _bodies(rows: Rows, settings: MessageSettings) -> tuple[pa.Array, Int32s]:
 def _topic_flags(rows: Rows, multi_tag_topics: frozenset[str]) -> Int32s:
     """Return the sysFlags that messages have for their topic's sake.
 
-    Reference: AbstractSendMessageProcessor#handleRetryAndDLQ, TopicFilterType.
+    Reference: SendMessageProcessor#handleRetryAndDLQ, TopicFilterType.
     """
     has_flag = np.array([n in multi_tag_topics for n in rows.topic_names] + [False])
     return np.where(has_flag[rows.topics], MULTI_TAGS, 0).astype(np.int32)

@@ -14,7 +14,7 @@ map, though others were read, gets what a producer adds. Exceptions:
 - __CRC32# (a checksum of the record that was), INNER_MULTI_DISPATCH and
   INNER_MULTI_QUEUE_OFFSET (a broker would dispatch by them) and transient names are left out.
 
-Reference: MessageConst.STRING_HASH_SET, CommitLog#doDispatch, LmqDispatch.
+Reference: MessageConst.STRING_HASH_SET, DefaultMessageStore#doDispatch, LmqDispatch.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """What a place tells about the deletion of its CommitLog's files: settings, files, the disk.
 
-Reference: MessageStoreConfig; DefaultMessageStore#isTimeToDelete, CleanCommitLogService#isSpaceToDelete;
-UtilAll#isItTimeToDo, #getDiskPartitionSpaceUsedPercent.
+Reference: MessageStoreConfig; DefaultMessageStore#isTimeToDelete,
+CleanCommitLogService#isSpaceToDelete; UtilAll#isItTimeToDo, #getDiskPartitionSpaceUsedPercent.
 """
 
 import logging

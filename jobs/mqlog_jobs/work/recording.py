@@ -19,12 +19,19 @@ from mqlog_jobs.places import Named
 from mqlog_jobs.work.forecasting import ForecastQuery
 from mqlog_jobs.work.show_backlog import BacklogQuery, backlog_gauges
 from mqstore.backlog import BacklogItem
-from mqstore.errors import StoreError, printable
+from mqstore.errors import InvalidOptionError, StoreError, printable
 from mqstore.options import grammar
 from mqstore.tables.looks import LogLook, log_looks, log_states
-from mqstore.tables.samples import SAMPLE_SCHEMA, Recording
+from mqstore.tables.samples import FILE, SAMPLE_SCHEMA, Recording
 
 _SAMPLE_NOTE: Final = "the sample that is being taken is finished; once more ends at once"
+_SAME_TIME_MS: Final = 1_000
+"""A clock that is behind by less was set by a hair, or a sample follows at once."""
+_CLOCK_BEHIND: Final = (
+    "has a sample of later than now: the clock says {}, and the last sample is of {}. None is "
+    "added until then; if the clock was wrong then, remove the files whose names end so late "
+    "(…-{}.parquet), or name another FILE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
     with closing(Recording(plan.file, plan.most_bytes)) as recording:
         for number, waits in enumerate(rounds(plan.every_ms, plan.count, _SAMPLE_NOTE)):
             try:
-                rows, as_of_ms = sample(named, asked, recording.last_ms)
+                rows, as_of_ms = sample(named, asked, plan.file, recording.last_ms)
                 recording.add(rows, as_of_ms)
                 if plan.gauges is not None:
                     forecast = prometheus.times_text(rows_of(query.rows(named)))
@@ -74,13 +81,21 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
             waits()
 
 
-def sample(named: Named, asked: BacklogQuery, last_ms: int) -> tuple[pa.Table, int]:
-    """Return the rows of a sample, and when it was taken: later than ``last_ms`` (epoch ms)."""
+def sample(named: Named, asked: BacklogQuery, file: str, last_ms: int) -> tuple[pa.Table, int]:
+    """Return the rows of a sample, and when it was taken: later than ``last_ms`` (epoch ms).
+
+    Raises InvalidOptionError where the clock is behind ``last_ms``: a sample that is said to be of
+    another time than it is would make rates that never were.
+    """
     with named.opened(asked.topic, groups=asked.request.named) as stores:
         held = asked.snapshots(stores)
         items, _ = asked.look(stores, reads_halves=False, snapshots=held)
         logs = log_looks(log_states(list(zip(stores.sources, held, strict=True))))
-    as_of_ms = max(*(snapshot.taken_ms for snapshot in held), last_ms + 1)
+    taken_ms = max((snapshot.taken_ms for snapshot in held), default=last_ms)
+    if taken_ms < last_ms - _SAME_TIME_MS:
+        expected = _CLOCK_BEHIND.format(moment_of(taken_ms), moment_of(last_ms), last_ms)
+        raise InvalidOptionError(FILE, file, expected)
+    as_of_ms = max(taken_ms, last_ms + 1)
     return _rows(items, logs, as_of_ms), as_of_ms
 
 

@@ -11,10 +11,13 @@ Parquet takes the directory too.
 
 import fcntl
 import io
+import logging
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -28,6 +31,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.files.base import durable
 from mqstore.tables.columns import US, Columns, schema
 
+_LOG: Final = logging.getLogger(__name__)
 SAMPLE_COLUMNS: Final[Columns] = (
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
     ("brokerName", pa.string(), False, "name of the store's broker"),
@@ -181,11 +185,14 @@ def _newest(
     path: str, window: tuple[int, int], most: int, is_wanted: Callable[[str], object]
 ) -> list[pa.Table]:
     found: dict[int, list[pa.Table]] = {}
-    rows = 0
+    rows, ahead = 0, set[int]()
+    now_us = time.time_ns() // 1000
     for one in _paths(path, window):
         for part in _parts(one, is_wanted):
             times = pc.cast(part["asOf"], pa.int64())
             for us in pc.unique(times).to_pylist():
+                if us > now_us and us // US >= window[1]:
+                    ahead.add(us)
                 if window[0] <= us // US < window[1]:
                     found.setdefault(us, []).append(part.filter(pc.equal(times, us)))
                     rows += found[us][-1].num_rows
@@ -193,8 +200,17 @@ def _newest(
                 break
         if len(found) >= most or rows >= _MOST_SAMPLED_ROWS:
             break
+    _warn_of_ahead(path, ahead)
     newest = sorted(found)[-most:]
     return [pa.concat_tables(found[us]) for us in newest]
+
+
+def _warn_of_ahead(path: str, ahead: Collection[int]) -> None:
+    """Warn of samples (us since the epoch) that a clock took which was ahead."""
+    if ahead:
+        last = datetime.fromtimestamp(max(ahead) / US / 1000, UTC)
+        text = "%s: %d samples are of later than now, the last of %s, and are left out"
+        _LOG.warning(text, path, len(ahead), f"{last:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def _parts(

@@ -23,6 +23,7 @@ ROW: dict[str, object] = {
     "expired": 2,
     "bytesBehind": 800,
     "lagMs": 5000,
+    "status": "OK",
 }
 
 
@@ -45,6 +46,7 @@ def test_queues_of_a_topic_are_summed_and_the_longest_wait_counts() -> None:
     assert found[f"rocketmq_consumer_lag_messages{{{node}}}"] == "6"
     assert found[f"rocketmq_consumer_lag_latency{{{node}}}"] == "9000"
     assert found[f"mqlog_consumer_expired{{{broker}}}"] == "4"
+    assert found[f'mqlog_consumer_queues{{{broker},status="OK"}}'] == "2"
 
 
 def test_a_groups_diff_is_that_of_all_brokers() -> None:

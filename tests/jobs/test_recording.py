@@ -65,7 +65,8 @@ def test_samples_are_recorded_and_forecasts_are_made_of_them(
     assert [json.loads(line)["looks"] for line in told.splitlines()] == [4] * 4
     # Nothing was stored and nothing consumed between the looks: what waits is never consumed.
     told = run(monkeypatch, capsys, "forecast", str(root), "--samples", file, "-g", "g")
-    waits, caught_up = told.splitlines()[-2:]
+    waits, caught_up, loss = told.splitlines()[3:]
+    assert loss.startswith("loss: not known for messages in the file that is written")
     assert waits.split()[:6] == ["T", "0", "6", "0", "0", "never"]
     assert "never" not in caught_up
     # A place, as Python and as Spark have it, has the same rows.
@@ -84,9 +85,9 @@ def test_a_forecast_on_a_terminal_has_the_spread_of_its_times(
     assert "one look: no rates, so no time of catching up" in told
     head, line, caught_up = told.splitlines()[1], told.splitlines()[3], told.splitlines()[4]
     assert head.split() == ["TOPIC", "QUEUE", "LAG", "STORED/S", "CONSUMED/S", "CAUGHT", "UP", "IN",
-                            "LOST", "IN", "BY"]  # fmt: skip
-    assert line.split() == ["T", "0", "6", "–", "–", "?", "?", "–"]
-    assert caught_up.split()[-5:] == ["–", "0", "ms", "–", "–"]
+                            "LOST", "IN", "BY", "STATUS"]  # fmt: skip
+    assert line.split() == ["T", "0", "6", "–", "–", "?", "?", "–", "LATE"]
+    assert caught_up.split()[-6:] == ["–", "0", "ms", "–", "–", "OK"]
 
 
 def test_a_recording_that_cannot_begin_says_why(

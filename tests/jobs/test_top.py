@@ -31,6 +31,7 @@ from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore
 
 SECONDS = 60
+NEVER_MS = 10**15
 UP, DOWN = "\x1b[A", "\x1b[B"
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PROGRAM = "import sys; from mqlog_jobs.cli import main; sys.argv[0] = 'mqlog'; main()"
@@ -71,7 +72,9 @@ class Watched:
     def meter(self) -> Iterator[Meter]:
         with (
             Named.of([str(self.laid.root)]).opened(damaged=True) as stores,
-            closing(Meter(stores, BacklogRequest(), clock=self.clock)) as meter,
+            closing(
+                Meter(stores, BacklogRequest(late_after_ms=NEVER_MS), clock=self.clock)
+            ) as meter,
         ):
             yield meter
 

@@ -15,6 +15,7 @@ from mqlog_jobs.command.parameters import (
     OF_A_CLUSTER,
     AsJson,
     CommitLog,
+    LateAfter,
     Options,
     Stores,
     SystemGroups,
@@ -66,6 +67,7 @@ def report(
         typer.Option(metavar="FILE", help="Lag over time, from what mqlog record wrote."),
     ] = None,
     trace_topic: TraceTopic = None,
+    late_after: LateAfter = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
     options: Annotated[
@@ -79,7 +81,7 @@ def report(
     from mqlog_jobs.places import Named
     from mqlog_jobs.report.write import ReportArguments, report_to_file
 
-    given = ReportArguments(group, system, verify, samples, trace_topic)
+    given = ReportArguments(group, system, verify, samples, trace_topic, late_after)
     report_to_file(Named.of(stores, commit_log, options), given, output)
 
 
@@ -108,6 +110,7 @@ def top(
         str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
     ] = None,
     topic: Topic = None,
+    late_after: LateAfter = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
     options: Options = None,
@@ -124,6 +127,15 @@ def top(
     from mqlog_jobs.places import Named
     from mqlog_jobs.top import show
     from mqlog_jobs.top.view import Sorting
+    from mqlog_jobs.work.show_backlog import late_after_ms
 
-    request = show.TopRequest(group, Sorting(sort), interval, frames, system=system, topic=topic)
+    request = show.TopRequest(
+        group,
+        Sorting(sort),
+        interval,
+        frames,
+        system=system,
+        topic=topic,
+        late_after_ms=late_after_ms(late_after),
+    )
     show.top(Named.of(stores, commit_log, options), request, as_json=as_json)

@@ -10,6 +10,7 @@ import typer
 from mqlog_jobs.command.app import VIEWS
 from mqlog_jobs.command.parameters import (
     Groups,
+    LateAfter,
     OnCorrupt,
     PrometheusFile,
     Since,
@@ -144,12 +145,15 @@ def forecast(
     reserved: Reserved = None,
     broker_conf: BrokerConf = None,
     prometheus: PrometheusFile = None,
+    late_after: LateAfter = None,
     system: SystemGroups = False,
 ) -> None:
     """Foresee when groups have caught up, and when what waits will be deleted."""
     from mqlog_jobs.work.forecasting import ForecastQuery, show_forecast
 
-    query = ForecastQuery(groups, topic, look_again, samples, reserved, broker_conf, system)
+    query = ForecastQuery(
+        groups, topic, look_again, samples, reserved, broker_conf, system, late_after
+    )
     show_forecast(named, form, query, prometheus)
 
 

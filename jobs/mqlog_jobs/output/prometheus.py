@@ -6,6 +6,7 @@ rocketmq_group_… and rocketmq_consumer_offset are those of apache/rocketmq-exp
 online consumers. Those named mqlog_… have no counterpart there.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,6 +57,8 @@ METRICS: Final = (
     Metric("mqlog_consumer_bytes_behind", "Bytes of the messages not consumed; of a cluster an "
            "estimate", "bytesBehind", _BROKER_LABELS),
 )  # fmt: skip
+_QUEUES: Final = "mqlog_consumer_queues"
+_QUEUES_TEXT: Final = "Queues of the group by the status that each has in the backlog"
 TIME_METRICS: Final = (
     Metric("mqlog_consumer_eta_zero_timestamp_seconds", "When the group has consumed what waits, "
            "if the rates stay", "etaZero", _BROKER_LABELS, largest=True),
@@ -82,7 +85,22 @@ def text(rows: Iterable[BacklogRow], is_system: Iterable[str] = ()) -> str:
         lines += [
             f"{metric.name}{{{_pairs(labels)}}} {samples[labels]}" for labels in sorted(samples)
         ]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in (*lines, *_statuses(measured)))
+
+
+def _statuses(rows: Iterable[BacklogRow]) -> list[str]:
+    """Return how many queues have each status."""
+    names = {**_TIME_COLUMNS, "status": "status"}
+    queues = Counter(
+        tuple((name, str(row[column])) for name, column in names.items()) for row in rows
+    )
+    if not queues:
+        return []
+    head = [f"# HELP {_QUEUES} {_QUEUES_TEXT}", f"# TYPE {_QUEUES} gauge"]
+    return [
+        *head,
+        *(f"{_QUEUES}{{{_pairs(labels)}}} {queues[labels]}" for labels in sorted(queues)),
+    ]
 
 
 def times_text(rows: Iterable[BacklogRow]) -> str:

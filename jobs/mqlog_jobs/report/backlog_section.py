@@ -40,7 +40,7 @@ MEANINGS: Final = {
     KV_UNKNOWN: "what it popped and did not acknowledge is not known, and may wait too",
     POP_UNKNOWN: "what it popped and did not acknowledge is not known, and may wait too",
     POP_BUFFERED: "acknowledgements of some seconds may be missing",
-    LATE: "the first message that the group has to consume waits for an hour or longer",
+    LATE: "the first message that the group has to consume waits for an hour, or for --late-after",
 }
 _MILD: Final = {NEVER_COMMITTED, TOPIC_GONE, NO_CONSUMERS, LATE, *UNKNOWN_POPS, POP_BUFFERED}
 _ESTIMATED: Final = f"{ABOUT}is estimated from a sample; how many messages wait is exact."

@@ -16,6 +16,7 @@ from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.output.group_lines import consumers_of
 from mqlog_jobs.report.facts import Behind
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
+from mqstore.backlog.request import LATE_AFTER_MS
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
 from mqstore.read.source import Origin, QueueSlice
@@ -45,10 +46,12 @@ def waiting(
     as_of_ms: int,
     most_messages: int = _MEASURED_MESSAGES,
     estimating: Collection[Origin] = (),
+    late_after_ms: int = LATE_AFTER_MS,
 ) -> Waiting:
     """Return the rows of those items by group and topic, the longest lag first.
 
-    ``estimating`` are the origins that estimate the bytes of messages: clusters.
+    ``estimating`` are the origins that estimate the bytes of messages: clusters;
+    ``late_after_ms`` as in BacklogRequest.
     Raises what reading ConsumeQueues raises.
     """
     if not items:
@@ -62,7 +65,7 @@ def waiting(
         replace(item, high=end) if lag > part else item
         for item, end, lag, part in zip(items, ends, lags.tolist(), looked.tolist(), strict=True)
     ]
-    rows = rows_of(measure(short, BacklogRequest(), as_of_ms))
+    rows = rows_of(measure(short, BacklogRequest(late_after_ms=late_after_ms), as_of_ms))
     pairs: defaultdict[Pair, list[_Row]] = defaultdict(list)
     for item, row, lag, part in zip(items, rows, lags.tolist(), looked.tolist(), strict=True):
         about = bool(lag) and (lag > part or item.origin in estimating)

@@ -37,6 +37,7 @@ from mqlog_jobs.report.rates import BISECTED_QUEUES, MOST_LOOKS, TimedQueue, rat
 from mqlog_jobs.report.tag_counts import MOST_MESSAGES, tags_of
 from mqstore import __version__
 from mqstore.backlog import BacklogRequest, plan_all
+from mqstore.backlog.request import LATE_AFTER_MS
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
@@ -63,6 +64,7 @@ class ReportRequest:
 
     ``verify``: check the stores' rules; None: those with a small CommitLog. ``history`` is what
     samples say, if there are any; ``trace_topic`` has traces, None: the default one.
+    ``late_after_ms`` as in BacklogRequest.
     """
 
     groups: str | None = None
@@ -70,6 +72,7 @@ class ReportRequest:
     verify: bool | None = None
     history: LagHistory | None = None
     trace_topic: str | None = None
+    late_after_ms: int = LATE_AFTER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +257,12 @@ def _waiting(
 ) -> Waiting:
     """Return the backlog; ``at`` are the time (epoch ms) and how many sources are directories."""
     now_ms, stores = at
-    items = plan_all(
-        sources, snapshots, BacklogRequest(groups=request.groups, system=request.system)
+    asked = BacklogRequest(
+        groups=request.groups, system=request.system, late_after_ms=request.late_after_ms
     )
+    items = plan_all(sources, snapshots, asked)
     live = {snapshot.origin for snapshot in snapshots[stores:]}
-    found = waiting(items, now_ms, estimating=live)
+    found = waiting(items, now_ms, estimating=live, late_after_ms=request.late_after_ms)
     return replace(found, asides=asides(snapshots, items, pending_halves(sources, snapshots)))
 
 

@@ -16,6 +16,7 @@ from mqlog_jobs.report.facts import Unread
 from mqlog_jobs.report.gather import ReportRequest, gather
 from mqlog_jobs.report.lag_history import HistoryQuery
 from mqlog_jobs.report.page import page
+from mqlog_jobs.work.show_backlog import late_after_ms
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.read.selection import OpenStores
 from mqstore.request.places import LIVE, OBJECTS
@@ -32,14 +33,25 @@ class ReportArguments:
     verify: bool | None = None
     samples: Path | None = None
     trace_topic: str | None = None
+    late_after: str | None = None
 
     def request(self, named: Named) -> ReportRequest:
-        """Read the samples, and return the request. Raises as ``HistoryQuery.read``."""
+        """Read the samples, and return the request.
+
+        Raises InvalidOptionError, and as ``HistoryQuery.read``.
+        """
         history = None
         if self.samples is not None:
             query = HistoryQuery(str(self.samples.absolute()), self.group, self.system)
             history = query.read(named)
-        return ReportRequest(self.group, self.system, self.verify, history, self.trace_topic)
+        return ReportRequest(
+            self.group,
+            self.system,
+            self.verify,
+            history,
+            self.trace_topic,
+            late_after_ms(self.late_after),
+        )
 
 
 def report_to_file(named: Named, given: ReportArguments, output: str | None) -> None:

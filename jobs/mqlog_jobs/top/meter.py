@@ -1,7 +1,8 @@
 """Rates of what is stored and consumed, from looks at stores a moment apart.
 
 A look reads what changed: the unit behind the last one of each queue (see StoreTail), and the
-offsets in config/. Nothing of a backlog is read, however long it is.
+offsets in config/. Of a backlog, however long it is, only the first message is read, to tell LATE;
+of a group with an expression as many as do not pass.
 
 Brokers write their groups' offsets every five seconds (BrokerConfig#flushConsumerOffsetInterval),
 so rates are those of the last ``WINDOW_S`` seconds.
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from mqlog_jobs.top.queues import OpenedQueues, QueueFlow
-from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
+from mqstore.backlog import BacklogItem, BacklogRequest, Statuses, plan_all
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
 from mqstore.errors import StoreError, is_of_absence
@@ -27,6 +28,8 @@ from mqstore.tables.asides import Aside, asides
 
 WINDOW_S: Final = 30.0
 _MOST_LOOKS: Final = 120  # that are kept, whatever the interval
+_MOST_READ: Final = 2_000
+"""Queues of which one look reads for how long the first message waits."""
 
 GroupTopic: TypeAlias = tuple[str | None, str]
 """A group, None for a topic that no group consumes, and a topic."""
@@ -120,6 +123,8 @@ class Meter:
         self._known: frozenset[str] = frozenset()
         self._own: frozenset[str] = frozenset()
         self._items: Sequence[BacklogItem] = ()
+        self._statuses = Statuses(request, _MOST_READ)
+        self._words: Sequence[str] = ()
         self._snapshots: Sequence[Snapshot] = ()
         self._opened: OpenedQueues | None = None
         self._measured: Measured | None = None
@@ -147,7 +152,7 @@ class Meter:
                 raise
             return replace(self._measured, away=(*self._away(snapshots), str(error)))
         if self._opened is not None:
-            self._opened.note(look.at_s, self._items, snapshots)
+            self._opened.note(look.at_s, self._items, self._words, snapshots)
         since = next((one for one in self._looks if one.at_s >= look.at_s - WINDOW_S), None)
         if since is None and self._looks:
             since = self._looks[-1]  # The interval is longer than the window.
@@ -185,7 +190,7 @@ class Meter:
         """
         if self._opened is None or self._opened.pair != (group, topic):
             self._opened = OpenedQueues(group, topic, WINDOW_S)
-            self._opened.note(self._looks[-1].at_s, self._items, self._snapshots)
+            self._opened.note(self._looks[-1].at_s, self._items, self._words, self._snapshots)
         return self._opened.flows()
 
     def _look(self, snapshots: Sequence[Snapshot]) -> _Look:
@@ -197,7 +202,9 @@ class Meter:
         if self._topic is not None:
             items = [item for item in items if item.is_of(lambda topic, _: topic == self._topic)]
             beside = Aside()
-        self._items, self._snapshots = items, snapshots
+        as_of_ms = max((one.taken_ms for one in snapshots), default=0)
+        words = self._statuses.of(items, as_of_ms)
+        self._items, self._words, self._snapshots = items, words, snapshots
         self._learn(snapshots)
         stored: defaultdict[str, int] = defaultdict(int)
         for snapshot in snapshots:
@@ -206,7 +213,7 @@ class Meter:
                     stored[queue.topic] += queue.high
         look = _Look(at_s, dict(stored), {}, {}, defaultdict(set), {}, beside)
         if items:
-            _add(look, items)
+            _add(look, items, words)
         return look
 
     def _learn(self, snapshots: Sequence[Snapshot]) -> None:
@@ -250,11 +257,11 @@ def _tails(sources: Sequence[BoundsSource]) -> list[Tail]:
     ]
 
 
-def _add(look: _Look, items: Sequence[BacklogItem]) -> None:
+def _add(look: _Look, items: Sequence[BacklogItem], words: Sequence[str]) -> None:
     """Add the lags of the groups, and how far they have consumed."""
     standing = Standing.of(items)
     consumed = standing.consumed.clip(max=standing.high).tolist()
-    columns = zip(items, standing.lag.tolist(), consumed, standing.status.to_pylist(), strict=True)
+    columns = zip(items, standing.lag.tolist(), consumed, words, strict=True)
     for item, lag, queue_offset, status in columns:
         pair = item.group, item.topic
         look.lags[pair] = look.lags.get(pair, 0) + lag

@@ -55,16 +55,22 @@ class OpenedQueues:
         self._notes: deque[tuple[float, dict[QueuePlace, _Counters]]] = deque(maxlen=_MOST_NOTES)
 
     def note(
-        self, at_s: float, items: Sequence[BacklogItem], snapshots: Sequence[Snapshot]
+        self,
+        at_s: float,
+        items: Sequence[BacklogItem],
+        statuses: Sequence[str],
+        snapshots: Sequence[Snapshot],
     ) -> None:
-        """Note a look at ``at_s``; one that was noted already is not noted again."""
+        """Note a look at ``at_s``, with the statuses of the items; not one that was noted."""
         if self._notes and self._notes[-1][0] == at_s:
             return
         group, topic = self.pair
         if group is None:
             found = _of_topic(topic, snapshots)
         else:
-            found = _of_group([item for item in items if item.group == group])
+            rows = zip(items, statuses, strict=True)
+            of_group = [(item, status) for item, status in rows if item.group == group]
+            found = _of_group(*zip(*of_group, strict=True)) if of_group else {}
         self._notes.append((at_s, found))
         while len(self._notes) > 2 and self._notes[0][0] < at_s - self._window_s:
             self._notes.popleft()
@@ -97,12 +103,10 @@ def _of_topic(topic: str, snapshots: Sequence[Snapshot]) -> dict[QueuePlace, _Co
     }
 
 
-def _of_group(items: Sequence[BacklogItem]) -> dict[QueuePlace, _Counters]:
-    if not items:
-        return {}
+def _of_group(items: Sequence[BacklogItem], statuses: Sequence[str]) -> dict[QueuePlace, _Counters]:
     standing = Standing.of(items)
     done = standing.consumed.clip(max=standing.high).tolist()
-    columns = zip(items, done, standing.lag.tolist(), standing.status.to_pylist(), strict=True)
+    columns = zip(items, done, standing.lag.tolist(), statuses, strict=True)
     return {
         (item.broker_name, item.topic, item.queue_id): _Counters(
             item.high, queue_offset, item.consumer_offset, lag, status

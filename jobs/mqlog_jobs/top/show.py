@@ -15,6 +15,7 @@ from mqlog_jobs.top.frame import draw, row
 from mqlog_jobs.top.meter import Meter
 from mqlog_jobs.top.view import Shown, Sorting
 from mqstore.backlog import BacklogRequest
+from mqstore.backlog.request import LATE_AFTER_MS
 from mqstore.read.message_query import check_known
 
 
@@ -22,7 +23,7 @@ from mqstore.read.message_query import check_known
 class TopRequest:
     """What to show: ``groups`` as in BacklogRequest; ``frames`` is 0 for no end.
 
-    ``topic``: of this topic only.
+    ``topic``: of this topic only. ``late_after_ms`` as in BacklogRequest.
     """
 
     groups: str | None
@@ -31,6 +32,7 @@ class TopRequest:
     frames: int
     system: bool = False
     topic: str | None = None
+    late_after_ms: int = LATE_AFTER_MS
 
 
 def top(named: Named, request: TopRequest, *, as_json: bool) -> None:
@@ -43,7 +45,9 @@ def top(named: Named, request: TopRequest, *, as_json: bool) -> None:
     has_keys = sys.stdin is not None and sys.stdin.isatty()
     redraws = console.is_terminal and not console.is_dumb_terminal
     full = redraws and has_keys and not as_json
-    groups = BacklogRequest(groups=request.groups, system=request.system)
+    groups = BacklogRequest(
+        groups=request.groups, system=request.system, late_after_ms=request.late_after_ms
+    )
     with named.opened(request.topic, groups=groups.named, damaged=True) as stores:
         if request.topic is not None:
             check_known(stores, request.topic, consumed=True)

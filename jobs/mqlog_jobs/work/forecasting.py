@@ -25,6 +25,7 @@ class ForecastQuery:
     reserved: str | None = None
     broker_conf: str | None = None
     system: bool = False
+    late_after: str | None = None
 
     def rows(self, named: Named) -> pa.Table:
         """Return the rows of the table. Raises as ``show_table``."""
@@ -35,6 +36,7 @@ class ForecastQuery:
             "samples": self.samples,
             "fileReservedTime": self.reserved,
             "brokerConf": self.broker_conf,
+            "lateAfter": self.late_after,
         }
         return read_table(named, TableQuery("forecast", options, system=self.system))
 

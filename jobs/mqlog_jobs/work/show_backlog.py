@@ -61,15 +61,12 @@ class BacklogQuery:
     ) -> "BacklogQuery":
         """Return the query of a command's arguments; raises InvalidOptionError."""
         subscriptions = subscriptions_of(groups, expressions or ())
-        late_after_ms = LATE_AFTER_MS
-        if late_after is not None:
-            late_after_ms = grammar.duration("--late-after", late_after)
         request = BacklogRequest(
             groups=groups,
             subscriptions=subscriptions,
             by_tag=by_tag,
             system=system,
-            late_after_ms=late_after_ms,
+            late_after_ms=late_after_ms(late_after),
         )
         return cls(request, topic)
 
@@ -207,6 +204,11 @@ class BacklogReport:
             sys.stderr.write(f"mqlog: {shown(group)}: {above}\n")
         if late:
             raise typer.Exit(ABOVE)
+
+
+def late_after_ms(text: str | None) -> int:
+    """Return the value of ``--late-after``, or its default. Raises InvalidOptionError."""
+    return LATE_AFTER_MS if text is None else grammar.duration("--late-after", text)
 
 
 def subscriptions_of(

@@ -9,6 +9,7 @@ from mqstore.backlog.compare import COLUMNS as COMPARE_COLUMNS
 from mqstore.backlog.compare import SCHEMA as COMPARE_SCHEMA
 from mqstore.backlog.compare import Listed, compare
 from mqstore.backlog.items import BacklogItem, PackedItems
+from mqstore.backlog.late import Statuses
 from mqstore.backlog.measure import by_offsets, measure, measure_in_batches
 from mqstore.backlog.plan import Planner, check_groups, plan, plan_all, split
 from mqstore.backlog.request import LAG_MODES, BacklogRequest
@@ -26,6 +27,7 @@ __all__ = [
     "Listed",
     "PackedItems",
     "Planner",
+    "Statuses",
     "by_offsets",
     "check_groups",
     "compare",

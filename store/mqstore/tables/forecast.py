@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from mqstore.backlog import BacklogItem, PackedItems
+from mqstore.backlog import BacklogItem, BacklogRequest, PackedItems, Statuses
 from mqstore.backlog.schema import AHEAD
 from mqstore.backlog.standing import Standing
 from mqstore.codec.schema import TIMESTAMP
@@ -47,6 +47,7 @@ COLUMNS: Final[Columns] = (
     ("etaLossEarliest", TIMESTAMP, True, "the earliest time at which that may be; null as above"),
     ("etaLossLatest", TIMESTAMP, True, "likewise; null too where it may be never"),
     ("lossBy", pa.string(), True, "TIME: its file expires; DISK: its disk is full; null as above"),
+    ("status", pa.string(), False, "as the backlog has it"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
 )  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)
@@ -59,6 +60,7 @@ class ForecastPart:
     """Queues of groups to foresee: how they moved, and what retention was found. Pickles."""
 
     items: PackedItems
+    request: BacklogRequest
     as_of_ms: int
     moved: tuple[QueueSeries | None, ...]
     retention: Retained
@@ -71,13 +73,15 @@ class ForecastPart:
         items = self.items.items()
         standing = Standing.of(items) if items else None
         starts = standing.start.tolist() if standing else []
-        statuses = standing.status.to_pylist() if standing else []
+        statuses = Statuses(self.request).of(items, self.as_of_ms)
         lags = standing.lag.tolist() if standing else []
         columns = zip(items, starts, lags, statuses, self.moved, strict=True)
         for item, start, lag, status, moved in columns:
-            yield self._row(item, start, lag, moved if status != AHEAD else None)
+            numbers = item, start, lag, moved if status != AHEAD else None
+            yield (*self._row(*numbers), status, self.as_of_ms * US)
 
     def _row(self, item: BacklogItem, start: int, lag: int, moved: QueueSeries | None) -> TableRow:
+        """Return the row, but status and asOf."""
         zero = self._zero(lag, moved)
         queue = item.broker_name, item.topic, item.queue_id
         loss: Loss | None = None
@@ -92,7 +96,6 @@ class ForecastPart:
             len(times), times[-1] - times[0] if len(times) > 1 else None,
             *self._moments(zero),
             *_loss(loss),
-            self.as_of_ms * US,
         )  # fmt: skip
 
     def _zero(self, lag: int, moved: QueueSeries | None) -> Spread | None:
@@ -136,7 +139,7 @@ def _loss(found: Loss | None) -> tuple[int | str | None, ...]:
 def _planned(request: TableRequest) -> list[ForecastPart]:
     past = earlier_looks(request)
     snapshots = request.stores.held_of(lambda _: True)
-    items, _, as_of_ms = planned_items(request, snapshots)
+    items, asked, as_of_ms = planned_items(request, snapshots)
     pairs = list(zip(request.stores.sources, snapshots, strict=True))
     kept = retained(pairs, items, request, log_states(pairs), past, as_of_ms)
     moved: list[QueueSeries | None] = []
@@ -147,14 +150,14 @@ def _planned(request: TableRequest) -> list[ForecastPart]:
             moved.append(None)
         else:
             moved.append(series(past, item.group, queue, (as_of_ms, item.high, done)))
-    return [ForecastPart(PackedItems.of(items), as_of_ms, tuple(moved), kept)]
+    return [ForecastPart(PackedItems.of(items), asked, as_of_ms, tuple(moved), kept)]
 
 
 FORECAST: Final = Table(
     "forecast",
     (*COLUMNS, *OF_GROUP),
     _planned,
-    options=BY_QUEUE | BY_GROUP | FROM_LOG | LOOKS,
+    options=BY_QUEUE | BY_GROUP | FROM_LOG | LOOKS | {"lateAfter"},
     order=("group", "brokerName", "topic", "queueId"),
     owner="group",
 )

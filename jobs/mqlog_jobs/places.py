@@ -12,6 +12,7 @@ from typing import Final
 
 from mqlog_jobs.option_flags import FLAGS
 from mqstore.errors import InvalidOptionError
+from mqstore.files.queue.tier_queue import STORE_PATH_TIERED
 from mqstore.options import grammar
 from mqstore.read.by_log import BY_LOG_WORD, QUEUES
 from mqstore.read.selection import OpenStores, Selection, broker_names
@@ -27,6 +28,7 @@ from mqstore.request.places import (
 )
 from mqstore.request.read import read_options
 from mqstore.request.read_options import READ_OPTIONS, ReadOptions
+from mqstore.request.tier_option import tier_path
 from mqstore.tables.catalog import CATALOG
 from mqstore.tables.choice import open_root
 
@@ -106,11 +108,22 @@ class Named:
                 with_state=groups is not None,
                 by_group=groups is not None,
                 by_log=self.from_log,
+                tier=self._tier(),
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.
                 selection = replace(selection, broker_names=_names(selection))
             with closing(open_all(selection, found.clusters, strict=not damaged)) as stores:
                 yield stores
+
+    def _tier(self) -> str | None:
+        """Return the folder of tiered storage, if an option names one."""
+        text = option_texts(self.options, self.flag).get(STORE_PATH_TIERED)
+        if text is None:
+            return None
+        if self.from_log:
+            expected = f"excludes {_FROM_LOG}: the local log alone tells nothing of the tier"
+            raise InvalidOptionError(STORE_PATH_TIERED, text, expected)
+        return tier_path(STORE_PATH_TIERED, text)
 
     def read_options(self, table: str, texts: Mapping[str, str]) -> ReadOptions:
         """Return the options of a read of a table of these places; connects to nothing.
@@ -193,7 +206,7 @@ def _names(selection: Selection) -> tuple[str, ...]:
 
 def option_texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
     """Return the options by name; raises InvalidOptionError for one that is none, and secrets."""
-    declared = (*LIVE.values(), *OBJECTS.values())
+    declared = (*LIVE.values(), *OBJECTS.values(), READ_OPTIONS["tier"])
     names = {option.name.lower(): option.name for option in declared}
     names |= {name.lower(): name for name in PLAIN_OBJECT_OPTIONS}
     texts: dict[str, str] = {}

@@ -45,6 +45,7 @@ STYLES: Final = {
     "NEVER_COMMITTED": "yellow",
     "AHEAD": "bold red",
     "EXPIRED": "bold red",
+    "TIERED": "cyan",
     "TOPIC_GONE": "dim",
     "NO_CONSUMERS": "bold yellow",
     "LATE": "bold yellow",

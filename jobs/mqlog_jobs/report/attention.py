@@ -7,7 +7,7 @@ from mqlog_jobs.output.amounts import count, several
 from mqlog_jobs.report.backlog_section import MEANINGS
 from mqlog_jobs.report.facts import Facts, Unread
 from mqlog_jobs.report.markup import Element, element
-from mqstore.backlog.schema import EXPIRED, NEVER_COMMITTED
+from mqstore.backlog.schema import EXPIRED, NEVER_COMMITTED, TIERED
 
 _MOST: Final = 8  # that are listed
 _DEAD_LETTERS: Final = "%DLQ%"
@@ -57,7 +57,7 @@ def _groups(facts: Facts) -> Iterator[Element]:
         return
     for one in facts.behind:
         for status in one.statuses:
-            if status != NEVER_COMMITTED:
+            if status not in (NEVER_COMMITTED, TIERED):
                 lost = f"{count(one.expired)} " if status == EXPIRED else ""
                 yield _item("backlog", one.group, f"in {one.topic}: {lost}{MEANINGS[status]}")
 

@@ -25,7 +25,15 @@ from mqlog_jobs.report.cells import (
 from mqlog_jobs.report.facts import Behind, Facts, Unread
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.tag_bars import TagColours, tag_bar
-from mqstore.backlog.schema import AHEAD, EXPIRED, LATE, NEVER_COMMITTED, NO_CONSUMERS, TOPIC_GONE
+from mqstore.backlog.schema import (
+    AHEAD,
+    EXPIRED,
+    LATE,
+    NEVER_COMMITTED,
+    NO_CONSUMERS,
+    TIERED,
+    TOPIC_GONE,
+)
 from mqstore.pop.state import KV_UNKNOWN, POP_BUFFERED, POP_UNKNOWN, UNKNOWN_POPS
 from mqstore.tables.asides import Aside
 
@@ -35,6 +43,7 @@ MEANINGS: Final = {
     NEVER_COMMITTED: "the group has no offset for some of its queues",
     AHEAD: "an offset lies beyond the end of a queue: the store was replaced or cut",
     EXPIRED: "messages were deleted before the group consumed them",
+    TIERED: "what waits begins in tiered storage: the local log has no more of it",
     TOPIC_GONE: "the topic has neither a queue nor an entry in topics.json",
     NO_CONSUMERS: "messages wait, and no consumer of the group is connected to their broker",
     KV_UNKNOWN: "what it popped and did not acknowledge is not known, and may wait too",
@@ -42,7 +51,15 @@ MEANINGS: Final = {
     POP_BUFFERED: "acknowledgements of some seconds may be missing",
     LATE: "the first message that the group has to consume waits for an hour, or for --late-after",
 }
-_MILD: Final = {NEVER_COMMITTED, TOPIC_GONE, NO_CONSUMERS, LATE, *UNKNOWN_POPS, POP_BUFFERED}
+_MILD: Final = {
+    NEVER_COMMITTED,
+    TIERED,
+    TOPIC_GONE,
+    NO_CONSUMERS,
+    LATE,
+    *UNKNOWN_POPS,
+    POP_BUFFERED,
+}
 _ESTIMATED: Final = f"{ABOUT}is estimated from a sample; how many messages wait is exact."
 _HEADS: Final = (
     Head("Topic"),

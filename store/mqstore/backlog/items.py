@@ -50,6 +50,8 @@ class BacklogItem:
     mode: str = PULL
     popped: PopStanding | None = None
     retry_of: str | None = None
+    local_low: int | None = None
+    """Where the local log begins; before it tiered storage has messages. None: not tiered."""
 
     def is_of(self, passes: Callable[[str, int | None], bool]) -> bool:
         """Tell whether its topic and queue pass, or the topic that its retry topic belongs to."""
@@ -88,7 +90,7 @@ class BacklogItem:
         return broker_filter(self.subscription) if is_sql else None
 
 
-_Queue: TypeAlias = tuple[Origin, str, str, int, int, int, bool]
+_Queue: TypeAlias = tuple[Origin, str, str, int, int, int, bool, int | None]
 _GroupOfItems: TypeAlias = tuple[str, str | None, str | None, int | None, str, str]
 _POP_FIELDS: Final = 6
 
@@ -120,7 +122,8 @@ class PackedItems:
         rows = []
         pops: list[PopStanding] = []
         for i in items:
-            queue = i.origin, i.broker_name, i.topic, i.queue_id, i.low, i.high, i.topic_gone
+            name = i.origin, i.broker_name, i.topic, i.queue_id
+            queue = *name, i.low, i.high, i.topic_gone, i.local_low
             status = "" if i.popped is None else i.popped.status
             group = i.group, i.subscription, i.expression_type, i.consumers, i.mode, status
             if i.popped is not None:
@@ -148,14 +151,14 @@ class PackedItems:
         pops = self._pops()
         found = []
         for queue, group, committed, never in zip(*(c.tolist() for c in columns), strict=True):
-            origin, broker, topic, queue_id, low, high, gone = self.queues[queue]
+            origin, broker, topic, queue_id, low, high, gone, local_low = self.queues[queue]
             name, subscription, kind, consumers, mode, status = self.groups[group]
             popped = None if mode == PULL else replace(next(pops), status=status)
             found.append(
                 BacklogItem(
                     origin, broker, name, topic, queue_id, low, high,
                     None if never else committed, subscription, gone, kind, consumers, mode,
-                    popped,
+                    popped, None, local_low,
                 )
             )  # fmt: skip
         return found

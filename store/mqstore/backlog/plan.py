@@ -30,7 +30,7 @@ from mqstore.backlog.request import (
 )
 from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
-from mqstore.backlog.unread import note_unread
+from mqstore.backlog.unread import note_tiered, note_unread
 from mqstore.errors import (
     InvalidOptionError,
     StoreError,
@@ -39,7 +39,7 @@ from mqstore.errors import (
     shown,
 )
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
-from mqstore.format.arrays import Span
+from mqstore.format.arrays import Span, TopicQueue
 from mqstore.format.names import HEARTBEAT_TOPIC, is_broadcast_group, is_system_group
 from mqstore.options.grammar import Sql92
 from mqstore.pop.look import offsets_and_bounds, pop_state
@@ -48,14 +48,16 @@ from mqstore.read.broker_state import BrokerState, ConnectedGroup, note_left_out
 from mqstore.read.capabilities import unchanged_since, unreadable
 from mqstore.read.known_names import unknown
 from mqstore.read.source import BoundsSource, Origin, Snapshot
+from mqstore.read.tags import SUB_ALL
 
 _LOG = logging.getLogger(__name__)
 MAX_ITEMS: Final = 5_000_000
 _UNITS_PER_TASK: Final = 1_000_000  # about 0.1 s of ConsumeQueue, some seconds of tag strings
 _OF_ITEMS: Final = (
     *("committed", "bounds", "topics", "filters", "online"),
-    *("hidden_groups", "hidden_topics"),
+    *("hidden_groups", "hidden_topics", "local_lows"),
 )
+_EVERY: Final = (None, "", SUB_ALL)
 _ITEM_UNITS: Final = 100  # what a row costs beside its units, in units
 
 
@@ -196,6 +198,7 @@ class _Broker:
     """Topics that are not shown, as this user may not, or no cluster does, and the refusals."""
     online: Mapping[str, ConnectedGroup] | None
     pops: PopState
+    local_lows: Mapping[TopicQueue, int]
 
     @classmethod
     def of(cls, source: BoundsSource, snapshot: Snapshot, request: BacklogRequest) -> "_Broker":
@@ -225,7 +228,12 @@ class _Broker:
         light = left_out_of_cluster(wanted, bounds) if is_live else {}
         refused = {**dict(snapshot.refused), **unread, **light}
         seen = topics, committed, filters, dict(bounds)
-        return cls(config, snapshot, *seen, hidden, refused, online, pops)
+        local_lows = {
+            (queue.topic, queue.queue_id): queue.local_low
+            for queue in snapshot.queues
+            if queue.local_low is not None
+        }
+        return cls(config, snapshot, *seen, hidden, refused, online, pops, local_lows)
 
     def stands_as(self, other: "_Broker") -> bool:
         """Tell whether the items are those of another look; those of POP groups change by time."""
@@ -256,6 +264,11 @@ class _Broker:
     def items(self, request: BacklogRequest) -> Iterator[BacklogItem]:
         chosen = request.group_test()
         origin, name = self.snapshot.origin, self.snapshot.broker_name
+        unread = {
+            (queue.topic, queue.queue_id)
+            for queue in self.snapshot.queues
+            if queue.tier_low is not None and queue.local_low is not None
+        }
         for group, topic in self._pairs(request):
             if not chosen(group) or self._refusal(request, group, topic) is not None:
                 continue
@@ -267,6 +280,9 @@ class _Broker:
                 note_unread(topic, self.topics[topic].read_queue_nums, held)
             for queue_id in self._queue_ids(topic, committed):
                 low, high = held.get(queue_id, (0, 0))
+                if (topic, queue_id) in unread and subscription.expression not in _EVERY:
+                    before = self.local_lows[topic, queue_id] - max(committed.get(queue_id, 0), low)
+                    note_tiered(group, topic, queue_id, before)
                 queue = self.pops.queue(topic, group, queue_id)
                 taken_ms = self.snapshot.taken_ms
                 yield BacklogItem(
@@ -275,6 +291,7 @@ class _Broker:
                     consumers, mode,
                     None if queue is None else queue.standing(low, high, taken_ms),
                     self.pops.bases.get((topic, group)),
+                    self.local_lows.get((topic, queue_id)),
                 )  # fmt: skip
 
     def refusals(self, request: BacklogRequest) -> Iterator[StoreError]:

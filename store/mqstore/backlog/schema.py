@@ -10,6 +10,7 @@ OK: Final = "OK"
 NEVER_COMMITTED: Final = "NEVER_COMMITTED"  # the group has no offset for this queue
 AHEAD: Final = "AHEAD"  # the offset lies beyond the queue's end: the store was replaced or cut
 EXPIRED: Final = "EXPIRED"  # messages were deleted before the group consumed them
+TIERED: Final = "TIERED"  # what waits begins in tiered storage, below the local log
 NO_CONSUMERS: Final = "NO_CONSUMERS"  # messages wait, and no consumer is connected to the broker
 LATE: Final = "LATE"  # the first message that the group has to consume waits for long
 TAG: Final = "TAG"  # ExpressionType.TAG
@@ -38,7 +39,7 @@ COLUMNS: Final = (
     ("lagMs", pa.int64(), True, "asOf - firstUnconsumedStoreTimestamp, at least 0"),
     ("lastConsumedStoreTimestamp", TIMESTAMP, True, "of the message before consumerOffset"),
     ("status", pa.string(), False,
-     ("OK, LATE, NEVER_COMMITTED, AHEAD, EXPIRED, TOPIC_GONE, NO_CONSUMERS or a word of POP: "
+     ("OK, LATE, NEVER_COMMITTED, AHEAD, EXPIRED, TIERED, TOPIC_GONE, NO_CONSUMERS or of POP: "
       "KV_UNKNOWN, POP_UNKNOWN, POP_BUFFERED")),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
     ("expressionType", pa.string(), True,

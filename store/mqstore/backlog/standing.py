@@ -14,13 +14,14 @@ from mqstore.backlog.schema import (
     NEVER_COMMITTED,
     NO_CONSUMERS,
     OK,
+    TIERED,
     TOPIC_GONE,
 )
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.pop.state import KV_UNKNOWN, POP_BUFFERED, POP_UNKNOWN
 
 _STATUS: Final = (
-    *(TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED),
+    *(TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, TIERED),
     *(KV_UNKNOWN, POP_UNKNOWN, POP_BUFFERED, NO_CONSUMERS, OK),
 )  # fmt: skip
 _DOUBTS: Final = (KV_UNKNOWN, POP_UNKNOWN, POP_BUFFERED)
@@ -50,6 +51,8 @@ class _Item(Protocol):
     def consumers(self) -> int | None: ...
     @property
     def popped(self) -> _Popped | None: ...
+    @property
+    def local_low(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class Standing:
     """n groups, each in a queue: int64[n] each, and bool[n]. [low, high) is held.
 
     ``consumed`` is the committed offset as consumerProgress shows it: at least 0. ``unattended``
-    groups have no consumer that is connected; of a store that is not known.
+    groups have no consumer that is connected; of a store that is not known. Before ``local_low``
+    tiered storage has the messages.
 
     A group that pulls has consumed all before its committed offset, a POP group all before
     ``begin`` but ``open`` messages. ``expired`` messages were deleted before they were consumed:
@@ -73,6 +77,7 @@ class Standing:
     never_committed: Mask
     topic_gone: Mask
     unattended: Mask
+    local_low: Int64s
     doubts: Mapping[str, Mask]
     """By a status word of POP: which groups it is said of."""
 
@@ -100,7 +105,9 @@ class Standing:
             if popped.status:
                 doubts[popped.status][number] = True
         amounts = consumed, begin, open_, expired
-        return cls(low, high, *amounts, never, gone, unattended, doubts)
+        local = (item.low if item.local_low is None else item.local_low for item in items)
+        local_low = np.fromiter(local, np.int64, count)
+        return cls(low, high, *amounts, never, gone, unattended, local_low, doubts)
 
     @property
     def start(self) -> Int64s:
@@ -136,6 +143,7 @@ class Standing:
             self.never_committed,
             self.consumed > self.high,
             self.expired > 0,
+            (self.start < self.local_low) & (self.lag > 0),
             *(self.doubts[word] for word in _DOUBTS),
             self.unattended & (self.lag > 0),
         ]

@@ -103,6 +103,10 @@ class Store:
         """The CommitLog. Raises InvalidOptionError for an unknown read mode, FileNotFoundError."""
         return open_log(self.place, self._read_mode)
 
+    def log_now(self) -> CommitLog:
+        """Return the CommitLog as its files stand now. Raises as ``log``."""
+        return open_log(self.place)
+
     @cached_property
     def queues(self) -> list[TopicQueue]:
         """Every (topic, queueId) with a directory in consumequeue/ or batchconsumequeue/, sorted.

@@ -134,13 +134,25 @@ def _check_order(
         raise InvalidOptionError("startingOffsets", start, advice)
 
 
+class _InTierError(DataLossError):
+    """The messages are in tiered storage, which was not named."""
+
+    text = (
+        "{queue}: queue offsets [{start}, {end}) were requested, the local log holds "
+        "[{low}, {high}). The broker serves what lies before it from its tiered storage: name that "
+        "in storePathTiered, or set failOnDataLoss=false to read the messages that the local log "
+        "holds"
+    )
+
+
 def _held(queue: QueueBounds, start: int, end: int, *, fail_on_data_loss: bool) -> Span:
     held_start = min(max(start, queue.low), queue.high)
     held_end = min(max(end, queue.low), queue.high)
     if (held_start, held_end) != (start, end):
-        error = DataLossError(
-            f"{queue.topic}/{queue.queue_id}", start=start, end=end, low=queue.low, high=queue.high
-        )
+        name = f"{queue.topic}/{queue.queue_id}"
+        is_tiered = queue.tier_low is not None and queue.tier_low < queue.low and start < queue.low
+        kind = _InTierError if is_tiered else DataLossError
+        error = kind(name, start=start, end=end, low=queue.low, high=queue.high)
         if fail_on_data_loss:
             raise error
         _LOG.warning("%s", error)

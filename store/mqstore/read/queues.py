@@ -35,6 +35,10 @@ class QueueBounds:
     count: int | None = field(default=None, compare=False, repr=False)
     named: int | None = field(default=None, compare=False, repr=False)
     """How many messages its ConsumeQueue names, of a queue made from the log."""
+    tier_low: int | None = field(default=None, compare=False, repr=False)
+    """The first queue offset that tiered storage has; None: it has none of the queue."""
+    local_low: int | None = field(default=None, compare=False, repr=False)
+    """Where the local log begins, if ``low`` is that of tiered storage; None: not tiered."""
 
     @property
     def messages(self) -> int:

@@ -105,6 +105,13 @@ class LogState:
 
 def policy_of_file(option: str, text: str) -> RetentionPolicy:
     """Return the policy of a broker.conf; raises InvalidOptionError where it cannot be read."""
+    settings = settings_of_file(option, text)
+    _warn_of_defaults(text, *(settings.get(name) for name in RETENTION_SETTINGS))
+    return RetentionPolicy.of(settings)
+
+
+def settings_of_file(option: str, text: str) -> dict[str, str]:
+    """Return the settings of a broker.conf; raises InvalidOptionError where it cannot be read."""
     path = Path(text)
     try:
         with path.open("rb") as file:
@@ -115,11 +122,9 @@ def policy_of_file(option: str, text: str) -> RetentionPolicy:
     if len(found) > _MOST_CONF_BYTES:
         raise InvalidOptionError(option, text, "is longer than 1 MiB: give a broker.conf")
     try:
-        settings = parse_properties(found)
+        return parse_properties(found)
     except ValueError as error:
         raise InvalidOptionError(option, text, f"no broker starts with it: {error}") from None
-    _warn_of_defaults(text, *(settings.get(name) for name in RETENTION_SETTINGS))
-    return RetentionPolicy.of(settings)
 
 
 @lru_cache(maxsize=1024)

@@ -38,7 +38,8 @@ class Selection:
     ``named_by`` gave, may name system topics; other choices need ``include_system_topics`` for it.
     ``groups`` are consumer groups that options name; None: nothing about groups is asked for.
     ``with_state``: also half messages and the state of groups; ``by_group``: it is about both.
-    ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``.
+    ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``. ``tier`` is
+    the directory of tiered storage that the brokers of the stores have.
     """
 
     roots: tuple[Folder, ...]
@@ -54,6 +55,7 @@ class Selection:
     by_group: bool = False
     by_log: bool = False
     cache: str = ""
+    tier: str | None = None
 
 
 class OpenStores:

@@ -27,6 +27,7 @@ from mqstore.read.snapshot import configured, name_of, take_snapshot
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.tail import StoreTail
+from mqstore.read.tier_bounds import noted, tiered_queues, widened
 from mqstore.read.weights import weigh_slice
 
 _LOOKED_AT_MESSAGES: Final = 4096
@@ -113,7 +114,7 @@ class StoreBounds:
         """Return the bounds of the store's queues, which are listed again for it."""
         self.close()
         self.store = self.open_store()
-        return take_snapshot(
+        found = take_snapshot(
             self.store,
             self.origin,
             self._given_name,
@@ -121,12 +122,16 @@ class StoreBounds:
             strict=strict,
             reads_records=self._reads_records,
         )
+        return noted(found, tiered_queues(self.origin.folder))
 
     def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
-        """Return the snapshot; files that the CommitLog lacks are a warning: units tell of it."""
+        """Return the snapshot; files that the CommitLog lacks are a warning: units tell of it.
+
+        Of a broker with tiered storage, queues begin where that does.
+        """
         self._reads_records = False
         try:
-            return self.snapshot(topics, strict=strict)
+            return widened(self.snapshot(topics, strict=strict))
         finally:
             self._reads_records = True
 

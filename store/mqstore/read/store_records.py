@@ -29,7 +29,6 @@ from mqstore.derive.records import (
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.base.store_dir import BY_LOG
 from mqstore.files.log.commit_log import Block, CommitLog, Scratch
-from mqstore.files.log.entry_log import open_log
 from mqstore.files.store import Store
 from mqstore.format.arrays import Int64s, Mask, Span, TopicQueue
 from mqstore.format.consume_queue import GAP_SIZE
@@ -241,7 +240,7 @@ class _RecordLog:
 
     def __init__(self, store: Store, batches: frozenset[str]) -> None:
         self.log = store.log
-        self.place = store.place
+        self.now = store.log_now
         self.batches = batches
         self.scratch = Scratch()
 
@@ -308,7 +307,7 @@ class _FromLog:
             yield lost.take(rows), [log.read(place, size) for place, size in places]
 
     def _still_held(self, units: UnitBatch) -> UnitBatch:
-        low = open_log(self.source.place).low
+        low = self.source.now().low
         self.losses.of_records(units, low)
         return units.take(units.physical_offsets >= low)
 

@@ -35,6 +35,7 @@ from mqstore.read.progress import Progress
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores, Selection, check_topic
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
+from mqstore.read.tier_bounds import tell
 from mqstore.request.places import Places, open_all
 from mqstore.request.read_options import FROM_EARLIEST, QueueRange, ReadOptions, takers
 from mqstore.tables.catalog import CATALOG
@@ -95,6 +96,7 @@ def _selection(options: ReadOptions, roots: tuple[Folder, ...]) -> Selection:
         by_group=is_table and CATALOG[options.table].owner == "group",
         by_log=options.queues == BY_LOG_WORD,
         cache=options.cache_dir or "",
+        tier=options.tier,
     )
 
 
@@ -108,7 +110,7 @@ def open_other(
     ``queues`` are this one's. Raises as ``open_all``.
     """
     chosen = _selection(options, other.roots())
-    selection = replace(chosen, commit_log=(), broker_names=(), by_log=False, cache="")
+    selection = replace(chosen, commit_log=(), broker_names=(), by_log=False, cache="", tier=None)
     if topics is not None:
         selection = replace(selection, subscribe=tuple(sorted(topics)), subscribe_pattern=None)
     strict = options.on_corrupt == "fail"
@@ -137,6 +139,7 @@ def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]
     """Return the slices of queues that the options choose of the stores."""
     found: list[QueueSlice] = []
     for store in _chosen(options, stores, stores.snapshots):
+        tell(store.snapshot)
         slices = slices_of(store.snapshot, store.ranges())
         if options.keys or options.msg_ids:
             slices = store.source.narrow(slices, options.keys, options.msg_ids)

@@ -25,6 +25,7 @@ from mqstore.files.objects.address import (
     is_object_store,
     parse_object_store,
 )
+from mqstore.files.queue.tier_queue import STORE_PATH_TIERED
 from mqstore.live.options import LIVE_OPTIONS, cluster_settings
 from mqstore.live.remoting.address import Address, is_address, parse_address
 from mqstore.live.remoting.settings import ClusterSettings
@@ -50,7 +51,14 @@ OBJECTS: Final = OBJECT_OPTIONS
 """The options of object stores. The name of one ends in ``*``: it stands for any name."""
 PLAIN_OBJECT_OPTIONS: Final = frozenset(f"{FILE_SYSTEM}{name}" for name in PLAIN)
 """Options of file systems that are no secrets."""
-OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode", QUEUES, CACHE_DIR)
+OF_STORES: Final = (
+    "brokerName",
+    "storePathCommitLog",
+    STORE_PATH_TIERED,
+    "readMode",
+    QUEUES,
+    CACHE_DIR,
+)
 """Options that say how directories are read."""
 
 
@@ -232,6 +240,13 @@ def _open_store(root: Folder, selection: Selection) -> StoreOrigin:
         from mqstore.read.log_directory import open_by_log
 
         return open_by_log(root, selection.commit_log, selection.cache)
+    if selection.tier is not None:
+        if root.is_remote:
+            expected = f"is for directories, and {root.name} is read at rest: restore it first"
+            raise InvalidOptionError(STORE_PATH_TIERED, selection.tier, expected)
+        from mqstore.read.tiered import open_tiered
+
+        return open_tiered(root, selection.tier, selection.commit_log)
     if root.is_remote:
         from mqstore.read.at_rest import open_at_rest
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
 from mqstore.audit.table_addresses import TableAddress
 from mqstore.errors import InvalidOptionError
+from mqstore.files.queue.tier_queue import STORE_PATH_TIERED
 from mqstore.options.option import Option
 from mqstore.options.texts import parse
 from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR
@@ -118,9 +119,7 @@ def check_together(options: ReadOptions, is_taken: Callable[[str, str], bool]) -
             if name in options.given:
                 expected = "needs keys too: an entry has the hash of topic#key, and no topic"
                 raise InvalidOptionError(name, options.given[name], expected)
-    if options.cache_dir is not None and options.queues != BY_LOG_WORD:
-        expected = "is for queues=log, which keeps there what it finds in a CommitLog"
-        raise InvalidOptionError(CACHE_DIR, options.cache_dir, expected)
+    _check_by_log(options)
     _only_one(options, "subscribe", "subscribePattern", "assign")
     _only_one(options, "startingOffsets", "startingTimestamp")
     for name in ("subscribe", "subscribePattern", "assign"):
@@ -129,6 +128,16 @@ def check_together(options: ReadOptions, is_taken: Callable[[str, str], bool]) -
             raise InvalidOptionError(name, options.given[name], expected)
     for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
         _only_one(options, "startingGroup", other)
+
+
+def _check_by_log(options: ReadOptions) -> None:
+    """Refuse what does not go with queues made from the log, or without them."""
+    if options.tier is not None and options.queues == BY_LOG_WORD:
+        expected = "excludes queues=log: the local log alone tells nothing of the tier"
+        raise InvalidOptionError(STORE_PATH_TIERED, options.tier, expected)
+    if options.cache_dir is not None and options.queues != BY_LOG_WORD:
+        expected = "is for queues=log, which keeps there what it finds in a CommitLog"
+        raise InvalidOptionError(CACHE_DIR, options.cache_dir, expected)
 
 
 def _only_one(options: ReadOptions, *names: str) -> None:

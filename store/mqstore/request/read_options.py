@@ -15,6 +15,7 @@ from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
 from mqstore.audit.table_addresses import TableAddress
 from mqstore.backlog.request import EXACT, LAG_MODES, LATE_AFTER_MS
 from mqstore.errors import InvalidOptionError
+from mqstore.files.queue.tier_queue import STORE_PATH_TIERED
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.read.admission import Admission
@@ -23,6 +24,7 @@ from mqstore.read.plan import MAX_PARTITION_BYTES
 from mqstore.read.retention import RetentionPolicy, policy_of_file
 from mqstore.read.settings import ScanOptions
 from mqstore.request.places import Places
+from mqstore.request.tier_option import tier_path
 from mqstore.tables.catalog import CATALOG
 
 MESSAGES: Final = "messages"
@@ -140,6 +142,7 @@ class ReadOptions(ScanOptions):
     subscribe_pattern: str | None = option("subscribePattern", _regex)
     assign: Mapping[str, tuple[int, ...]] | None = option("assign", grammar.queues)
     commit_log: tuple[str, ...] | None = option("storePathCommitLog", _folders)
+    tier: str | None = option(STORE_PATH_TIERED, tier_path)
     queues: str = option(QUEUES, one_of("files", BY_LOG_WORD), "files")
     cache_dir: str | None = option(CACHE_DIR, store_paths.absolute)
     include_system_topics: bool = option("includeSystemTopics", grammar.boolean, False)

@@ -55,7 +55,12 @@ def retained(
 ) -> Retained:
     """Return what is known of retention, for the groups that lag."""
     starts = Standing.of(items).start.tolist() if items else []
-    behind = [(item, at) for item, at in zip(items, starts, strict=True) if at < item.high]
+    # What tiered storage has is not lost with the files of the local log.
+    behind = [
+        (item, at)
+        for item, at in zip(items, starts, strict=True)
+        if at < item.high and item.local_low is None
+    ]
     brokers: dict[str, Retention] = {}
     places: dict[tuple[str, QueueOfBroker], tuple[int, int | None]] = {}
     names = {item.broker_name for item, _ in behind}

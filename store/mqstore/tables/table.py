@@ -21,7 +21,9 @@ from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 from mqstore.tables.choice import RowChoice, StoreRoot, Window, store_roots
 from mqstore.tables.columns import Columns, schema
 
-ALWAYS: Final = frozenset({"brokerName", "table", "storePathCommitLog", "columns", "onCorrupt"})
+ALWAYS: Final = frozenset(
+    {"brokerName", "table", "storePathCommitLog", "storePathTiered", "columns", "onCorrupt"}
+)
 """The options that every table takes."""
 BY_TOPIC: Final = frozenset({"subscribe", "subscribePattern", "includeSystemTopics"})
 BY_QUEUE: Final = BY_TOPIC | {"assign"}

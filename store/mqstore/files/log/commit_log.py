@@ -115,7 +115,13 @@ class CommitLog:
     A context manager: it keeps up to 32 descriptors (or mappings) open while records are read.
     """
 
-    def __init__(self, folders: Sequence[Folder], read_mode: str = "pread") -> None:
+    def __init__(
+        self,
+        folders: Sequence[Folder],
+        read_mode: str = "pread",
+        files: MappedFileQueue | None = None,
+    ) -> None:
+        """Take ``files`` in place of the mapped files of ``folders``."""
         if read_mode not in READ_MODES:
             raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
         self._folder = folders[0] if folders else Directory("")
@@ -124,7 +130,7 @@ class CommitLog:
         """How many bytes to read at a time: a cache's worth, or what one request is worth."""
         is_near = not (self._is_far or any(is_remote(folder.name) for folder in folders))
         self._mapped = read_mode == "mmap" and is_near
-        self.files = _without_twins(MappedFileQueue.list(folders))
+        self.files = files or _without_twins(MappedFileQueue.list(folders))
         self._starts = np.array([file.start for file in self.files.files], np.int64)
         self._ends = np.array([file.end for file in self.files.files], np.int64)
         self._open: OrderedDict[int, ReadFile] = OrderedDict()

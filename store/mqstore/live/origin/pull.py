@@ -17,6 +17,7 @@ GetMessageStatus), org.apache.rocketmq.client.impl.consumer.PullAPIWrapper#pullK
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeAlias
@@ -99,7 +100,7 @@ class PullReader:
         tags: str = ALL_TAGS,
         fail_on_data_loss: bool = True,
     ) -> None:
-        self._cluster = cluster
+        self.cluster = self._cluster = cluster
         self._settings = cluster.settings
         self._slices = [piece for piece in slices if piece.start < piece.end]
         self._tags = tags
@@ -137,6 +138,21 @@ class PullReader:
         finally:
             self._cluster.abandon()
 
+    def settle(self) -> None:
+        """Wait until no pull is under way; their answers are kept for ``answers``."""
+        for connection in {id(one.connection): one.connection for one in self._flight}.values():
+            with suppress(BrokerUnavailableError, BrokenAnswerError):  # ``answers`` meets it again.
+                connection.settle()
+
+    def once(
+        self, piece: LiveSlice, start: int, most: int
+    ) -> tuple[bytes | bytearray | memoryview, str]:
+        """Pull at most that many messages; return records, or nothing, and who gave them."""
+        frame, address = self._cluster.ask(
+            piece.broker, self._request(piece, start, most, ALL_TAGS)
+        )
+        return frame.body if frame.code == requests.SUCCESS else b"", address
+
     def singles(self, answer: Answer) -> Iterator[Answer]:
         """Pull the range of an answer again, message by message: for one with broken records.
 
@@ -148,9 +164,7 @@ class PullReader:
             reason = f"a pull of {piece} at {answer.start} goes on at {answer.end}, behind records"
             raise BrokenAnswerError(answer.address, f"{reason} that are broken")
         for start in range(answer.start, answer.end):
-            request = self._request(piece, start, 1, ALL_TAGS)
-            frame, address = self._cluster.ask(piece.broker, request)
-            body = frame.body if frame.code == requests.SUCCESS else b""
+            body, address = self.once(piece, start, 1)
             most -= len(body)
             if most < 0:
                 reason = f"{piece} from {answer.start} on, message by message for broken records"
@@ -235,9 +249,10 @@ class PullReader:
         self._adapt(pull_, end)
         self._flight.popleft()
         self._advance(pull_, end)
-        if frame.code != requests.SUCCESS:
+        if frame.code != requests.SUCCESS and self.is_filtered:
             return None
-        return Answer(piece, pull_.start, end, frame.body, pull_.address)
+        body = frame.body if frame.code == requests.SUCCESS else b""
+        return Answer(piece, pull_.start, end, body, pull_.address)
 
     def _next(self, frame: Frame, pull_: _Pull) -> int:
         end = header_number(pull_.address, frame, "nextBeginOffset")
@@ -267,10 +282,7 @@ class PullReader:
             if begin <= pull_.start:
                 reason = f"has no message of {piece} at {pull_.start} now: {frame.remark}"
                 raise BusyError(pull_.address, reason)
-            if self.is_filtered:
-                return True
-            self._lose(frame, pull_)
-            return True
+            return True  # That no message is there is for who counts them to say.
         self._lose(frame, pull_)
         low = header_number(pull_.address, frame, "minOffset")
         if pull_.start < low < piece.end:

@@ -93,7 +93,7 @@ class ClusterRecords(BrokerUnits):
         return with_units_codes(self._cluster, self._broker, positions)
 
     def _pulls(self, slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator["_Pulling"]:
-        wanted_tags = parse_tags(settings.tags)
+        wanted_tags = self._asked_tags(parse_tags(settings.tags))
         wanted = PullSettings(
             fail_on_data_loss=settings.fail_on_data_loss,
             with_tags_codes="tagsCode" in settings.columns,

@@ -29,6 +29,7 @@ from mqstore.errors import DataLossError
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.properties import TAGS
+from mqstore.live.origin.again import whole
 from mqstore.live.origin.pull import Answer, LiveSlice, PullReader
 from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.read.settings import BATCH_BYTES, BATCH_ROWS, FIRST_BATCH_ROWS
@@ -118,9 +119,9 @@ def assemble(
 ) -> PulledRecords:
     """Return the records of some answers of a reader; see ``read`` for what it raises."""
     framed = frame(answers)
-    if framed is None:
-        whole = [part for answer in answers for part in _mended(answer, reader)]
-        framed = frame(whole)
+    if framed is None or not (reader.is_filtered or framed.is_enough()):
+        pulled = [part for answer in answers for part in _mended(answer, reader)]
+        framed = frame(pulled)
         assert framed is not None
     problems = framed.headers.problems()
     broken = tuple(framed.broken(row, reason) for row, reason in sorted(problems.items()))
@@ -169,6 +170,16 @@ class Framed:
             self.index[rows],
             self.counts,
         )
+
+    def is_enough(self) -> bool:
+        """Tell whether each answer has a sound record for each queue offset of its range.
+
+        Too many are enough: to ask again does not help.
+        """
+        short, more = self.counts < self.spans(), self.counts > self.spans()
+        if short.any() or self.headers.problems():
+            return False
+        return bool(more.any()) or not self._differing().any()
 
     def spans(self) -> Int64s:
         """Return how many queue offsets each answer has."""
@@ -231,8 +242,7 @@ class Framed:
         """
         spans, places = self.spans(), self.places()
         stored = self.headers.field("queue_offset").astype(np.int64)
-        light = [answer.piece.topic.startswith(LMQ_PREFIX) for answer in self.answers]
-        differs = (stored != places) & ~np.array(light, np.bool_)[self.answer]
+        differs = self._differing()
         if (self.counts == spans).all() and not differs.any():
             return self, places
         for place in np.flatnonzero(self.counts > spans).tolist():
@@ -241,6 +251,13 @@ class Framed:
             raise BrokenAnswerError(answer.address, f"{reason} messages than that")
         self._lose(settings, np.union1d(np.flatnonzero(self.counts < spans), self.answer[differs]))
         return self._left(spans, stored, places)
+
+    def _differing(self) -> Mask:
+        """Tell of each record whether it says another queue offset than its place."""
+        stored = self.headers.field("queue_offset").astype(np.int64)
+        light = [answer.piece.topic.startswith(LMQ_PREFIX) for answer in self.answers]
+        differs: Mask = (stored != self.places()) & ~np.array(light, np.bool_)[self.answer]
+        return differs
 
     def _left(self, spans: Int64s, stored: Int64s, places: Int64s) -> "tuple[Framed, Int64s]":
         # In an answer that lacks messages only the records can tell which they are.
@@ -285,8 +302,9 @@ class _SkippedMessagesError(DataLossError):
 
     text = (
         "{queue!s}: of queue offsets [{start}, {end}) the broker gave fewer messages, or ones "
-        "that say they are others: its queue skipped messages in a crash, or they expired "
-        "meanwhile. Set failOnDataLoss=false to read what is left"
+        "that say they are others, also when they were asked for again, alone: its queue skipped "
+        "messages in a crash, they expired meanwhile, or its tiered storage lacks them. Set "
+        "failOnDataLoss=false to read what is left"
     )
 
 
@@ -341,8 +359,12 @@ def _framed(answers: Sequence[Answer], headers: RecordHeaders, counts: Int64s) -
 
 
 def _mended(answer: Answer, reader: PullReader) -> Iterator[Answer]:
-    """Yield the answer if its records are whole, else its messages pulled one by one."""
-    if frame([answer]) is None:
-        yield from reader.singles(answer)
-    else:
-        yield answer
+    """Yield the answer if its records are whole, else what comes of its range when asked alone.
+
+    Where that holds part of a record, its messages are pulled one by one.
+    """
+    for part in [answer] if reader.is_filtered else whole(answer, reader):
+        if frame([part]) is None:
+            yield from reader.singles(part)
+        else:
+            yield part

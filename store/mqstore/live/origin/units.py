@@ -22,6 +22,7 @@ from mqstore.errors import DataLossError
 from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.format.properties import TAGS, UNIQ_KEY
+from mqstore.live.origin.again import has_tier
 from mqstore.live.origin.bounds import weigh
 from mqstore.live.origin.by_place import IN_A_ROUND, records_at, single
 from mqstore.live.origin.entries import entries
@@ -55,6 +56,7 @@ class BrokerUnits:
         self._broker = broker
         self._cluster = cluster
         self._is_denied = False
+        self._has_tier: bool | None = None
 
     @property
     def has_cheap_units(self) -> bool:
@@ -91,7 +93,7 @@ class BrokerUnits:
         reader = PullReader(
             self._cluster,
             [self._slice(*queue)],
-            tags=tag_expression(queue[0][0], wanted),
+            tags=tag_expression(queue[0][0], self._asked_tags(wanted)),
             fail_on_data_loss=False,
         )
         settings = PullSettings(fail_on_data_loss=False, with_tags_codes=True)
@@ -107,8 +109,21 @@ class BrokerUnits:
                 order = np.argsort(units.positions.queue_offsets, kind="stable")
                 units, tags = units.take(order), tags.take(pa.array(order))
             kept = np.ones(len(units), np.bool_) if keep is None else keep(units.tags_codes)
+            if wanted is not None and self._has_tier:
+                kept &= wanted.may_match(queue[0][0], units.tags_codes)
             if kept.any():
                 yield units.take(kept), tags.filter(pa.array(kept))
+
+    def _asked_tags(self, wanted: TagFilter | None) -> TagFilter | None:
+        """Return the tags that pulls ask for: none of tiered storage, where pulls come short.
+
+        What is missing of messages that a broker chose, nobody can tell.
+        """
+        if wanted is None:
+            return None
+        if self._has_tier is None:
+            self._has_tier = bool(has_tier(self._cluster, self._broker))
+        return None if self._has_tier else wanted
 
     def store_timestamps(self, units: UnitBatch) -> Int64s:
         """Return storeTimestamps by pulls of one message each, for their queue offsets."""

@@ -161,6 +161,12 @@ class Connection:
         """Tell whether an answer is under way."""
         return bool(self._awaited)
 
+    def settle(self) -> None:
+        """Wait for the answers that are under way, and keep them for those who ``receive``."""
+        deadline = self._deadline()
+        while self._awaited:
+            self._take_next(deadline)
+
     def drain(self) -> None:
         """Receive the answers that are under way, and drop them; raises as ``receive``."""
         deadline = self._deadline()

@@ -31,6 +31,7 @@ READING_SETTINGS: Final = (
     "authenticationEnabled",
     "enablePopBufferMerge",
     "popConsumerKVServiceEnable",
+    "messageStorePlugIn",
 )
 """Settings of a broker that say how it may be read. Others can hold passwords and stay there."""
 

@@ -52,6 +52,7 @@ class PlaceKeywords(TypedDict, total=False):
     secret_key: Value
     security_token: Value
     store_path_commit_log: Value
+    store_path_tiered: Value
     tls: Flag
     tls_ca_file: Value
     tls_cert_file: Value
@@ -124,6 +125,7 @@ class ScanKeywords(TypedDict, total=False):
     starting_offsets_by_timestamp_strategy: Value
     starting_timestamp: Value
     store_path_commit_log: Value
+    store_path_tiered: Value
     sub_expression: Value
     subscribe: Value
     subscribe_pattern: Value
@@ -189,6 +191,7 @@ class FollowKeywords(TypedDict, total=False):
     starting_offsets_by_timestamp_strategy: Value
     starting_timestamp: Value
     store_path_commit_log: Value
+    store_path_tiered: Value
     sub_expression: Value
     subscribe: Value
     subscribe_pattern: Value

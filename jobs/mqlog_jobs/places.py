@@ -12,7 +12,6 @@ from typing import Final
 
 from mqlog_jobs.option_flags import FLAGS
 from mqstore.errors import InvalidOptionError
-from mqstore.files.queue.tier_queue import STORE_PATH_TIERED
 from mqstore.options import grammar
 from mqstore.read.by_log import BY_LOG_WORD, QUEUES
 from mqstore.read.selection import OpenStores, Selection, broker_names
@@ -35,6 +34,7 @@ from mqstore.tables.choice import open_root
 _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
 _FROM_LOG: Final = "--from-log"
+_TIER: Final = READ_OPTIONS["tier"].name
 _FILE_SYSTEM: Final = "fs."
 _OF_ALL_READS: Final = ("startingTimestamp", "endingTimestamp", "storePathCommitLog", "queues")
 """The options of a read for which all commands that take such options have flags."""
@@ -117,13 +117,13 @@ class Named:
 
     def _tier(self) -> str | None:
         """Return the folder of tiered storage, if an option names one."""
-        text = option_texts(self.options, self.flag).get(STORE_PATH_TIERED)
+        text = option_texts(self.options, self.flag).get(_TIER)
         if text is None:
             return None
         if self.from_log:
             expected = f"excludes {_FROM_LOG}: the local log alone tells nothing of the tier"
-            raise InvalidOptionError(STORE_PATH_TIERED, text, expected)
-        return tier_path(STORE_PATH_TIERED, text)
+            raise InvalidOptionError(_TIER, text, expected)
+        return tier_path(_TIER, text)
 
     def read_options(self, table: str, texts: Mapping[str, str]) -> ReadOptions:
         """Return the options of a read of a table of these places; connects to nothing.

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 from broker.reading import as_dumped, rows_of, told
+from mqstore.copy.copy_store import copy_store
+from mqstore.copy.restore_point import restore_point
+from mqstore.copy.take_point import take_point
 from mqstore.errors import (
     CorruptConfigError,
     DataLossError,
@@ -28,12 +31,13 @@ from mqstore.files.config.tier_metadata import TIER_METADATA, load
 from mqstore.request.plan import plan_read, read_schema
 from mqstore.tables.catalog import CATALOG
 from pyspark_mqlog.options import parse_read
+from snapshot_copy.pointed import at, backing
 from support import goldens, planned, soak
 
 VERSION = "5.5.1-tiered"
 SYSTEM = ("RMQ_SYS", "rmq_sys", "SCHEDULE")
 BATCH, PULL_GROUP = "GtiBatch", "LP_Gti"
-MUTANTS = soak.size("tiered_mutants", check=4, test=30, whole=3_000)
+MUTANTS = soak.size("tiered_mutants", check=2, test=12, whole=3_000)
 Key = tuple[str, int, int]
 Row = dict[str, Any]
 EXPECTED = [r for r in goldens.expected(VERSION) if not r["topic"].startswith(SYSTEM)]
@@ -66,7 +70,7 @@ def without_place(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "physicalOffset"}
 
 
-def test_rows_are_what_the_client_got(root: Path, tier: str) -> None:
+def test_foundare_what_the_client_got(root: Path, tier: str) -> None:
     found = rows(root, storePathTiered=tier, includeSystemTopics="true")
     by_key = {key(row): row for row in told(found)}
     assert len(by_key) == len(found)
@@ -337,3 +341,22 @@ def mutate(chance: random.Random, tier: Path, store: Path) -> None:
                 8, "big"
             )[:size]
         path.write_bytes(data)
+
+
+def test_a_copy_and_a_point_warn_of_the_tier_of_the_running_broker(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a broker was seen to append to the same segments."""
+    repository = backing(tmp_path / "repository")
+    for name, make in (
+        ("repository@1", lambda: take_point(root, repository)),
+        ("copied", lambda: copy_store(root, tmp_path / "copied")),
+        ("restored", lambda: restore_point(at(repository, 1), tmp_path / "restored")),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            make()
+        assert f"{tmp_path / name} names the tier of a running broker" in caplog.text
+        found = planned.rows(str(tmp_path / name), table="backlog", groups=PULL_GROUP)
+        assert {r["status"] for r in found} == {"TIERED"}
+        assert sum(r["lag"] for r in found) == 200

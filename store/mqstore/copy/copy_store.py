@@ -46,6 +46,7 @@ from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
 from mqstore.read.directory import open_store, take
 from mqstore.read.source import Snapshot
+from mqstore.read.tier_bounds import warn_of_living_tier
 
 _LISTINGS: Final = 10
 _FILLS: Final = 10
@@ -82,6 +83,7 @@ def copy_store(
     with Copy(os.fspath(target)) as copy:
         filled = filled_again(copy, lambda: fill(copy, place), place.root)
         take(copy.root)  # Raises if the copy cannot be read.
+    warn_of_living_tier(place.folder, os.fspath(target))
     return Copied(take(target), copy.linked_bytes, copy.copied_bytes, filled.left_out)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from mqstore.copy.copy_store import Copied, check_apart
 from mqstore.errors import CorruptStoreError, NoSpaceError
 from mqstore.files.base import durable
+from mqstore.files.base.directory import Directory
 from mqstore.files.base.store_dir import open_dir, rocksdb_queues
 from mqstore.files.copy_target import Copy
 from mqstore.files.points.backing import LocalBacking
@@ -16,6 +17,7 @@ from mqstore.files.points.manifest import DIGEST_CHARS, PointFile, PointManifest
 from mqstore.files.points.repository import object_path
 from mqstore.format.names import ABORT
 from mqstore.read.directory import take
+from mqstore.read.tier_bounds import warn_of_living_tier
 
 _BYTES_AT_ONCE: Final = 1 << 20
 
@@ -54,6 +56,7 @@ def restore_point(
             # the record at place 0 when it makes them.
             copy.put(ABORT, b"")
         take(copy.root)  # Raises if the store cannot be read.
+        warn_of_living_tier(Directory(copy.root), os.fspath(target))
     return Copied(take(target), 0, copy.copied_bytes, manifest.head.left_out)
 
 

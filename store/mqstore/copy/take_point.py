@@ -21,6 +21,7 @@ from mqstore.files.points.manifest import PointHead, PointManifest, encode
 from mqstore.files.points.repository import WantedPoint
 from mqstore.read.at_rest import take_at_rest
 from mqstore.read.source import Snapshot
+from mqstore.read.tier_bounds import warn_of_living_tier
 
 _LOG: Final = logging.getLogger(__name__)
 _REPOSITORY: Final = "REPO"
@@ -89,6 +90,7 @@ def add_point(
     head = replace(_head(made.head, found), was_set_back=was_set_back)
     change.tidy(target.made - made.objects())
     change.publish(number, encode(PointManifest(head, made.folders, made.files)))
+    warn_of_living_tier(place.folder, f"{backing.address}@{number}")
     return head
 
 

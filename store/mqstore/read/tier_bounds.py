@@ -19,7 +19,7 @@ from mqstore.read.queues import QueueBounds
 from mqstore.read.source import Snapshot
 
 _LOG = logging.getLogger(__name__)
-_SHOWN: Final = 5
+_MOST_TOLD: Final = 5
 
 
 def tiered_queues(folder: Folder) -> Mapping[TopicQueue, Span]:
@@ -54,19 +54,31 @@ def tell(snapshot: Snapshot) -> None:
         return
     named = ", ".join(
         f"{shown(q.topic)}/{q.queue_id} from {q.tier_low}, this store has it from {q.low}"
-        for q in short[:_SHOWN]
+        for q in short[:_MOST_TOLD]
     )
     _tell(snapshot.origin.name, named, len(short))
 
 
 @lru_cache(maxsize=1024)
 def _tell(name: str, named: str, count: int) -> None:
-    more = f" … and so {count} queues in all" if count > _SHOWN else ""
+    more = f" … and so {count} queues in all" if count > _MOST_TOLD else ""
     _LOG.warning(
         "%s: the broker serves more from its tiered storage (%s): %s%s. The option storePathTiered "
         "reads it: the folder of the tier, or the broker.conf that names it",
         *(name, TIER_METADATA, named, more),
     )
+
+
+def warn_of_living_tier(store: Folder, copy: str) -> None:
+    """Warn that a ``copy`` of a store names the tier that the store's broker writes to."""
+    if store.exists(TIER_METADATA):
+        _LOG.warning(
+            "%s names the tier of a running broker (%s): a broker started there with the same "
+            "tieredStoreFilePath appends to the same segments. Start it without messageStorePlugIn"
+            "=…TieredMessageStore, or with a new tieredStoreFilePath and without that file and its "
+            ".bak",
+            *(copy, TIER_METADATA),
+        )
 
 
 def _noted(queue: QueueBounds, span: Span | None) -> QueueBounds:

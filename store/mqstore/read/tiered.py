@@ -8,26 +8,20 @@ Reference: TieredMessageStore#getMessageAsync (tieredStorageLevel NOT_IN_DISK).
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.base.folder import Folder
-from mqstore.files.base.store_dir import Root, StoreDir, open_dir
+from mqstore.files.base.store_dir import Root, open_dir
 from mqstore.files.config.tier_metadata import TIER_METADATA, load
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.tier_queue import (
-    COMMIT_LOG,
     STORE_PATH_TIERED,
-    JoinedQueue,
-    TierQueue,
     tier_folder,
 )
 from mqstore.files.queue.units import Units
@@ -41,11 +35,11 @@ from mqstore.read.source import Fetched, QueueSlice, Snapshot, Weighed
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.tags import TagFilter
+from mqstore.read.tier import Tier, TierStore
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join
 from mqstore.read.weights import weigh_slice
 
 _LOG = logging.getLogger(__name__)
-_MOST_LOGS: Final = 16  # open at a time, each with up to 32 descriptors
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,94 +74,8 @@ def open_tiered(root: Root, tier: str, commit_log: Sequence[str | Folder] = ()) 
     return TieredOrigin(found.folder, found.commit_log, folder, names, dledger=found.dledger)
 
 
-class _TierStore(Store):
-    """One queue of the tier as a store of its own: its log, and its units."""
-
-    def __init__(self, place: StoreDir, queue: TierQueue, read_mode: str) -> None:
-        super().__init__(place, read_mode)
-        self._tier = queue
-
-    @cached_property
-    def log(self) -> CommitLog:
-        """The log of the queue."""
-        folder = self._tier.folder.at(COMMIT_LOG)
-        return CommitLog([folder], self._read_mode, self._tier.log_files)
-
-    @cached_property
-    def batch_topics(self) -> frozenset[str]:
-        """None: a record in the tier is a message."""
-        return frozenset()
-
-    def log_now(self) -> CommitLog:
-        """Return the log as its files stand now."""
-        fresh = TierQueue(
-            self.place, self._tier.topic, self._tier.queue_id, broker=self._tier.broker
-        )
-        return CommitLog([fresh.folder.at(COMMIT_LOG)], self._read_mode, fresh.log_files)
-
-    def queue(self, topic: str, queue_id: int) -> Units:
-        """Return the queue."""
-        assert (topic, queue_id) == (self._tier.topic, self._tier.queue_id)
-        return self._tier
-
-
-class Tier:
-    """The tier beside an opened store: where queues begin, and where the local log goes on."""
-
-    def __init__(self, origin: TieredOrigin, store: Store, read_mode: str = "pread") -> None:
-        self._origin, self._store, self._read_mode = origin, store, read_mode
-        self._spans: dict[TopicQueue, Span | None] = {}
-        self._open: OrderedDict[TopicQueue, StoreRecords] = OrderedDict()
-
-    def close(self) -> None:
-        """Close the logs that are open."""
-        while self._open:
-            self._open.popitem()[1].close()
-
-    def queue(self, queue: TopicQueue) -> TierQueue:
-        """Return the units of a queue in the tier."""
-        return TierQueue(self._origin, *queue, broker=self._origin.tier)
-
-    def span(self, queue: TopicQueue) -> Span | None:
-        """Return the queue offsets [low, edge) to read from the tier; None: there are none.
-
-        Of a tier that ends before the local log begins nothing is taken: the broker throws it away.
-        Raises CorruptStoreError.
-        """
-        if queue not in self._origin.tiered:
-            return None
-        if queue not in self._spans:
-            low, high = self.queue(queue).span
-            edge = self._store.queue(*queue).bounds(self._store.log.low)[0]
-            self._spans[queue] = (low, edge) if low < edge <= high else None
-        return self._spans[queue]
-
-    def joined(self, queue: TopicQueue) -> Units:
-        """Return the units of a queue, wherever they are."""
-        local, span = self._store.queue(*queue), self.span(queue)
-        if span is None:
-            return local
-        return JoinedQueue(self._origin, *queue, self.queue(queue), local, span[1])
-
-    def records(self, queue: TopicQueue) -> StoreRecords:
-        """Return the records of a queue in the tier."""
-        found = self._open.pop(queue, None)
-        if found is None:
-            if len(self._open) >= _MOST_LOGS:
-                self._open.popitem(last=False)[1].close()
-            store = _TierStore(self._origin, self.queue(queue), self._read_mode)
-            found = StoreRecords(store)
-        self._open[queue] = found
-        return found
-
-    def divided(self, piece: QueueSlice) -> tuple[QueueSlice | None, QueueSlice | None]:
-        """Return the part of a slice that the tier has, and the local one."""
-        span = self.span((piece.topic, piece.queue_id))
-        if span is None or piece.start >= span[1]:
-            return None, piece
-        before = replace(piece, end=min(piece.end, span[1]), weight=None)
-        behind = replace(piece, start=span[1], weight=None) if piece.end > span[1] else None
-        return before, behind
+def _tier_of(origin: TieredOrigin, store: Store, read_mode: str = "pread") -> Tier:
+    return Tier(origin.tier, origin.tiered, store, read_mode)
 
 
 class TieredBounds(StoreBounds):
@@ -177,7 +85,7 @@ class TieredBounds(StoreBounds):
 
     def __init__(self, origin: TieredOrigin, broker_name: str | None = None) -> None:
         super().__init__(origin, broker_name)
-        self._tier = Tier(origin, self.store)
+        self._tier = _tier_of(origin, self.store)
 
     def close(self) -> None:
         """Close what is open."""
@@ -187,7 +95,7 @@ class TieredBounds(StoreBounds):
     def open_store(self) -> Store:
         """Return the store, of which nothing is listed yet, with its tier."""
         store = super().open_store()
-        self._tier = Tier(self.origin, store)
+        self._tier = _tier_of(self.origin, store)
         return store
 
     def snapshot(
@@ -220,7 +128,7 @@ class TieredBounds(StoreBounds):
         span = self._tier.span((queue.topic, queue.queue_id))
         if span is None:
             return super().first_at([queue], [ms])[0]
-        store = _TierStore(self.origin, self._tier.queue((queue.topic, queue.queue_id)), "pread")
+        store = TierStore(self.origin, self._tier.queue((queue.topic, queue.queue_id)), "pread")
         with store:
             log = store.log
 
@@ -284,7 +192,7 @@ class TieredRecords(StoreRecords):
         store = Store(place, read_mode)
         super().__init__(store)
         self._local = StoreRecords(store)
-        self._tier = Tier(origin, store, read_mode)
+        self._tier = _tier_of(origin, store, read_mode)
         self._reading = self._local
 
     def close(self) -> None:

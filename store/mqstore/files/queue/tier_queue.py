@@ -28,8 +28,8 @@ from mqstore.format.arrays import Span, Structs
 from mqstore.format.consume_queue import UNIT
 
 STORE_PATH_TIERED: Final = "storePathTiered"
-COMMIT_LOG: Final = "COMMIT_LOG"
-CONSUME_QUEUE: Final = "CONSUME_QUEUE"
+TIER_LOG: Final = "COMMIT_LOG"
+TIER_UNITS: Final = "CONSUME_QUEUE"
 _HASH_DIGITS: Final = 8
 _SEGMENT: Final = re.compile(r"[0-9a-f]{8}[0-9]{20}")
 _CLUSTER: Final = re.compile(r"[0-9a-f]{8}_.+", re.DOTALL)
@@ -86,8 +86,8 @@ def segments(folder: Folder) -> MappedFileQueue:
 
 def _is_hashed(name: str) -> bool:
     """Tell whether a name begins with the hash of its base offset."""
-    offset = str(int(name[_HASH_DIGITS:])).encode()
-    digest = hashlib.md5(offset, usedforsecurity=False).hexdigest()
+    text = str(int(name[_HASH_DIGITS:])).encode()
+    digest = hashlib.md5(text, usedforsecurity=False).hexdigest()
     return name.startswith(digest[:_HASH_DIGITS])
 
 
@@ -106,17 +106,17 @@ class TierQueue(ConsumeQueue):
     @property
     def path(self) -> str:
         """The folder of units, as errors name it."""
-        return f"{self.folder}/{CONSUME_QUEUE}"
+        return f"{self.folder}/{TIER_UNITS}"
 
     @cached_property
     def files(self) -> MappedFileQueue:
         """The segments of units, listed once."""
-        return segments(self.folder.at(CONSUME_QUEUE))
+        return segments(self.folder.at(TIER_UNITS))
 
     @cached_property
     def log_files(self) -> MappedFileQueue:
         """The segments of records, listed once, before those of units: none is behind them."""
-        return segments(self.folder.at(COMMIT_LOG))
+        return segments(self.folder.at(TIER_LOG))
 
     @cached_property
     def span(self) -> Span:

@@ -27,11 +27,11 @@ from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.topics import reading_settings
 
 TIERED_STORE: Final = "TieredMessageStore"
-_AT_ONCE: Final = 32
-_TRIES: Final = 2
-_TRIES_OF_TIER: Final = 12
-_FIRST_PAUSE_S: Final = 0.02
-_LAST_PAUSE_S: Final = 0.5
+_ASKED_AT_ONCE: Final = 32
+_LAST_TRY: Final = 2
+_LAST_TRY_OF_TIER: Final = 12
+_BEGIN_PAUSE_S: Final = 0.02
+_LONGEST_WAIT_S: Final = 0.5
 
 
 def has_tier(cluster: Cluster, broker: str) -> bool | None:
@@ -49,22 +49,22 @@ def whole(answer: Answer, reader: PullReader) -> Iterator[Answer]:
     """Yield the answer if it is whole, else what the broker gives of its range when asked alone.
 
     From a message on that it does not give, the answer is as it was: its records tell what is
-    missing. From one on whose record is broken, messages come one by one.
+    missing. Behind a broken record, messages come one by one.
     """
     if answer.is_single or _leading(answer)[0] == answer.end - answer.start:
         yield answer
         return
     reader.settle()
-    tries = _TRIES_OF_TIER if has_tier(reader.cluster, answer.piece.broker) else _TRIES
-    at, failures, pause_s = answer.start, 0, _FIRST_PAUSE_S
+    tries = _LAST_TRY_OF_TIER if has_tier(reader.cluster, answer.piece.broker) else _LAST_TRY
+    at, failures, pause_s = answer.start, 0, _BEGIN_PAUSE_S
     while at < answer.end:
-        most = min(_AT_ONCE if failures < tries // 2 else 1, answer.end - at)
+        most = min(_ASKED_AT_ONCE if failures < tries // 2 else 1, answer.end - at)
         body, address = reader.once(answer.piece, at, most)
         given = replace(answer, start=at, body=body, address=address)
         count, size = _leading(given)
         if count:
             yield replace(given, end=at + count, body=body[:size])
-            at, failures, pause_s = at + count, 0, _FIRST_PAUSE_S
+            at, failures, pause_s = at + count, 0, _BEGIN_PAUSE_S
             continue
         failures += 1
         if failures >= tries:
@@ -72,7 +72,7 @@ def whole(answer: Answer, reader: PullReader) -> Iterator[Answer]:
             yield from reader.singles(rest) if _is_broken(body) else [rest]
             return
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+        pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
 
 
 def _leading(answer: Answer) -> tuple[int, int]:

@@ -181,6 +181,7 @@ StoreFlavour = Literal[
     "POP_KV_STORE",
     "ROCKSDB_CONFIG",
     "ROCKSDB_CONSUME_QUEUE",
+    "ROCKSDB_STATE",
     "TOO_LARGE",
 ]
 TopicFlavour = Literal["BATCH_QUEUE", "COMPACTION", "LIGHT_QUEUE", "NO_READ_PERMISSION", "STATIC"]
@@ -231,10 +232,7 @@ class UnsafePathError(StoreError):
 
 
 class CorruptStoreError(StoreError):
-    """Bytes break the format: the file, the byte in it, and the rule that was broken.
-
-    ``physical_offset`` is that of the broken record, if the error is about one.
-    """
+    """Bytes break the format: file, byte, rule; ``physical_offset`` is that of a broken record."""
 
     condition = "MQLOG_CORRUPT_STORE"
     text = "{path} at byte {position}: {reason!l}"

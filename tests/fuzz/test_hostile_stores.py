@@ -373,7 +373,8 @@ STORES: dict[str, tuple[Harm, str, type[StoreError] | None]] = {
     "a Raft log": (named(".", "dledger-a"), "scan fail", UNSUPPORTED),
     "queues in RocksDB": (in_rocksdb, "scan fail", STORE_ERROR),
     "queues of both kinds": (named("batchconsumequeue", "T/0"), "scan fail", UNSUPPORTED),
-    "compacted topics": (named("compaction/compactionLog", "T"), "scan fail", UNSUPPORTED),
+    "compacted topics": (
+        named("compaction/compactionLog", "T", "\n", "\x1b[31m", "..x"), "scan fail", None),
     "a checkpoint too short": (
         lambda laid: os.truncate(laid.root / "checkpoint", 3), "check", None),
 }  # fmt: skip

@@ -171,6 +171,16 @@ def test_topics_that_give_no_plain_records_are_refused_by_name(
         check_readable(cluster, [cluster.known_route("T")])
 
 
+def test_who_reads_compaction_topics_is_told_them(fake: FakeCluster, connect: Connect) -> None:
+    fake.fill("T", 1)
+    fake.fill("Plain", 1)
+    fake.attributes["T"] = {"cleanup.policy": "COMPACTION"}
+    cluster, compacted = connect(), set[str]()
+    routes = [cluster.known_route("T"), cluster.known_route("Plain")]
+    assert check_readable(cluster, routes, compacted) == set()
+    assert compacted == {"T"}
+
+
 def test_a_broker_without_a_master_is_refused_unless_slaves_may_be_read(
     fake: FakeCluster, connect: Connect
 ) -> None:

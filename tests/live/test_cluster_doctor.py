@@ -189,7 +189,7 @@ def test_rights_that_are_lacking(well: FakeCluster, look: Any) -> None:
 
 
 def test_topics_and_settings_that_stand_in_the_way(well: FakeCluster, look: Any) -> None:
-    well.attributes["U"] = {"cleanup.policy": "COMPACTION"}
+    well.attributes["U"] = {"queue.type": "BatchCQ"}
     well.settings["maxTransferCountOnMessageInMemory"] = "32"
     found, code = look()
     ((severity, what, why),) = lines(found, "Routes")

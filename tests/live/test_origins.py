@@ -188,8 +188,21 @@ def test_a_topic_that_nobody_may_read_is_refused_by_name(fake: FakeCluster, open
     }
     with pytest.raises(UnsupportedTopicError, match="updateTopicPerm"):
         rows(opened("T"))
-    fake.route_more, fake.attributes = {}, {"T": {"cleanup.policy": "COMPACTION"}}
-    with pytest.raises(UnsupportedTopicError, match="compacted"):
+    fake.route_more, fake.attributes = {}, {"T": {"queue.type": "BatchCQ"}}
+    with pytest.raises(UnsupportedTopicError, match="batch queues"):
+        rows(opened("T"))
+
+
+@pytest.mark.parametrize("ends", [0, 1], ids=["to the end", "its log ends before the queue"])
+def test_of_a_compaction_topic_holes_are_no_loss(fake: FakeCluster, opened: Any, ends: int) -> None:
+    queue = fake.fill("T", 100)
+    fake.attributes["T"] = {"cleanup.policy": "COMPACTION"}
+    left = [0, 3, 4, 50, 98, 99][: 6 - ends]
+    for number in set(range(100)) - set(left):
+        queue.messages[number] = None
+    assert [row["queueOffset"] for row in rows(opened("T"))] == left
+    fake.attributes.clear()
+    with pytest.raises(DataLossError):
         rows(opened("T"))
 
 

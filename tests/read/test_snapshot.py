@@ -253,7 +253,6 @@ def test_a_store_whose_commit_log_lies_elsewhere_is_told_the_option(tmp_path: Pa
 
 FLAVOURS = [
     ("dledger-n0/index/", "DLEDGER"),
-    ("compaction/compactionLog/T/0/", "COMPACTION"),
 ]
 
 

@@ -160,3 +160,47 @@ def test_a_broken_half_message_is_an_error_or_passed_by(tmp_path: Path) -> None:
         read(laid.root)
     planned = half_messages.plan(*opened(laid.root), None, "skip")
     assert [row["msgId"] for row in parts.rows("halfmessages", planned)] == ["b"]
+
+
+ROCKSDB_HALF = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_OP = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+
+
+def stored(key: str) -> Message:
+    """A half message of a broker that keeps transactions in RocksDB."""
+    properties = {"UNIQ_KEY": key, "REAL_TOPIC": "T", "REAL_QID": "2", "PGROUP": "P"}
+    return Message(topic=ROCKSDB_HALF, properties=join_properties(properties))
+
+
+def ended(place: str | None, tag: str = "d") -> Message:
+    properties = {"TAGS": tag} | ({} if place is None else {"TRANS_OFFSET": place})
+    return Message(topic=ROCKSDB_OP, body=b"\0", properties=join_properties(properties))
+
+
+def places_of(folder: Path, halves: list[Message]) -> list[int]:
+    rows = read(lay_out(folder, halves).root)
+    return [row["physicalOffset"] for row in rows]
+
+
+def test_transactions_in_rocksdb_are_ended_by_place(tmp_path: Path) -> None:
+    halves = [stored(f"id{number}") for number in range(6)]
+    places = places_of(tmp_path / "first", halves)
+    ops = [ended(str(places[number])) for number in (4, 1, 1, 5)]
+    rows = read(lay_out(tmp_path / "store", [*halves, *ops, half("old"), stored("late")]).root)
+    assert {row["msgId"] for row in rows} == {"id0", "id2", "id3", "late", "old"}
+    checks = {row["msgId"]: row["checkTimes"] for row in rows}
+    assert checks == {"id0": None, "id2": None, "id3": None, "late": None, "old": 0}
+
+
+@pytest.mark.parametrize(
+    "place", [None, "", "x", "-1", "1e3", "9" * 30, "9223372036854775807", "0x10", "1 "]
+)
+def test_what_names_no_half_message_ends_none(tmp_path: Path, place: str | None) -> None:
+    rows = read(lay_out(tmp_path / "store", [stored("a"), stored("b"), ended(place)]).root)
+    assert {row["msgId"] for row in rows} == {"a", "b"}
+
+
+def test_an_op_message_of_another_tag_ends_none(tmp_path: Path) -> None:
+    first = places_of(tmp_path / "first", [stored("a")])[0]
+    rows = read(lay_out(tmp_path / "store", [stored("a"), ended(str(first), tag="x")]).root)
+    assert [row["msgId"] for row in rows] == ["a"]

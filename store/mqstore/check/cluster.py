@@ -196,7 +196,7 @@ def _routes(cluster: Cluster) -> tuple[list[Route], Diagnosis]:
                 reason = "no broker is there" if route is None else "its perm has no R"
                 problems.append(f"{shown(name)}: {reason}")
                 continue
-            lacking = check_readable(cluster, [route])
+            lacking = check_readable(cluster, [route], set())
             problems += [absence(broker, name) for broker, _ in sorted(lacking)]
             route = route.without({broker for broker, _ in lacking})
             if route.queues:

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from mqstore.copy.beside_queues import take_beside
 from mqstore.copy.copy_end import CopyEnd, find_copy_end
 from mqstore.errors import (
     InvalidOptionError,
@@ -129,6 +130,7 @@ def fill(copy: CopyTarget, place: StoreDir) -> Filled:
                 _copy_queues(copy, now, end)
         _copy_log(copy, store.log, end)
         left_out = _copy_index(copy, store, end)
+        left_out += take_beside(copy, store, is_unclean=found.is_unclean)
         _copy_config(copy, place, progress)
         _copy_checkpoint(copy, progress.get(names.CHECKPOINT), store.log, end)
     for name in (*_BESIDE, NOTE):

@@ -23,7 +23,7 @@ from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import NoSpaceError
 from mqstore.files.base.file_sizes import FileSizes
 from mqstore.files.base.new_file import TEMP_FOLDER
-from mqstore.files.base.store_dir import StoreDir, open_dir
+from mqstore.files.base.store_dir import StoreDir, open_dir, refuse_compaction
 from mqstore.files.base.store_writer import StoreWriter
 from mqstore.files.config.config_write import replace_file
 from mqstore.files.config.rocksdb_config import config_databases
@@ -90,6 +90,7 @@ def salvage(
     UnsupportedStoreError, NoSpaceError, OSError. ``target`` is then not there.
     """
     place = open_dir(root, commit_log, by_log=True)
+    refuse_compaction(place)
     config_databases(place)
     check_apart(os.fspath(target), [place.root, *commit_log])
     sources = find_sources(place, file_size)

@@ -43,6 +43,8 @@ PERM_INHERIT: Final = 1
 MULTI_TAG: Final = "MULTI_TAG"  # TopicFilterType
 QUEUE_TYPE: Final = "queue.type"  # TopicAttributes
 BATCH_QUEUE_TYPE: Final = "BatchCQ"  # CQType
+CLEANUP_POLICY: Final = "cleanup.policy"  # TopicAttributes
+COMPACTION_POLICY: Final = "COMPACTION"  # CleanupPolicy
 MAX_CONFIG_BYTES: Final = 64 * 1024 * 1024
 MAX_CONFIG_DEPTH: Final = 32
 # MessageStoreConfig#messageDelayLevel: level 1..18, in milliseconds.

@@ -56,7 +56,7 @@ class AllPointsBounds(StoreBounds):
         """Return the union as a store."""
         return _store(self.origin)
 
-    def snapshot(
+    def every(
         self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
     ) -> Snapshot:
         """Return the bounds of the queues; warns of messages that no point has, with their number.

@@ -60,7 +60,9 @@ def take(
 ) -> Snapshot:
     """Return what the queues of the store at ``root`` hold now, of those topics (all if None).
 
+    Of compaction topics it is what their ordinary queues hold, which no read gives.
+
     Raises as ``open_origin`` and ``take_snapshot``.
     """
     with closing(open_origin(root, commit_log).bounds(broker_name)) as source:
-        return source.snapshot(topics, strict=strict)
+        return source.every(topics, strict=strict)

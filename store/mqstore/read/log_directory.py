@@ -107,7 +107,7 @@ class LogBounds(StoreBounds):
         assert self._queues is not None
         return self._queues
 
-    def snapshot(
+    def every(
         self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
     ) -> Snapshot:
         """Walk what is new of the log, and return the bounds of the queues that it implies.

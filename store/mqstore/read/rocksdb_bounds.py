@@ -85,14 +85,14 @@ class RocksBounds(StoreBounds):
         self._queues = _queues(self.origin, self.origin.queue_path)
         return Store(self.origin, queue_store=self._queues)
 
-    def snapshot(
+    def every(
         self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
     ) -> Snapshot:
         """Return the bounds as the database has them now, and the log behind it.
 
         Damage of the log there is an error with ``strict``, else a warning.
         """
-        found = super().snapshot(topics, strict=strict)
+        found = super().every(topics, strict=strict)
         log = self._queues.log
         for damage in () if log is None else log.damages():
             error = self.store.log.corrupt(damage.start, damage.reason)

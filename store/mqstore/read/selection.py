@@ -14,6 +14,7 @@ from mqstore.errors import (
     StoreError,
     UnknownGroupError,
     UnknownTopicError,
+    UnsupportedTopicError,
     shown,
 )
 from mqstore.files.base.folder import Folder
@@ -124,7 +125,7 @@ class OpenStores:
         """Return a snapshot of the queues of those topics of each store, whatever is chosen."""
         self._look(None, None)
         found = tuple(source.snapshot(topics, strict=self._strict) for source in self.sources)
-        _check_rights(found)
+        self._check_refused(found)
         check_names_differ((one.broker_name, one.origin.name) for one in found)
         return found
 
@@ -137,7 +138,7 @@ class OpenStores:
         """
         self._look(topics, groups)
         found = tuple(source.held(topics, strict=self._strict) for source in self.sources)
-        _check_rights(found)
+        self._check_refused(found)
         check_names_differ((one.broker_name, one.origin.name) for one in found)
         return found
 
@@ -177,7 +178,7 @@ class OpenStores:
             for source in self.sources
         )
         snapshots = [tail.snapshot for tail in tails]
-        _check_rights(snapshots)
+        self._check_refused(snapshots)
         check_names_differ((one.broker_name, one.origin.name) for one in snapshots)
         if fail_on_data_loss and all(tail.away is None for tail in tails):
             self._check_queues(snapshots)
@@ -296,17 +297,20 @@ class OpenStores:
             for table in tables
         ]
 
+    def _check_refused(self, snapshots: Sequence[Snapshot]) -> None:
+        """Raise the refusal of a named topic that cannot be read, or the first if none is left."""
+        named = self.selection.subscribe or self.selection.assign or ()
+        refused = [pair for one in snapshots for pair in one.refused]
+        for topic, error in refused:
+            if topic in named and isinstance(error, UnsupportedTopicError):
+                raise error
+        if refused and not any(one.queues for one in snapshots):
+            raise refused[0][1]
+
     def _check_queues(self, snapshots: Sequence[Snapshot]) -> None:
         for topic, queue_ids in (self.selection.assign or {}).items():
             for queue_id in queue_ids:
                 self.check_queue("assign", snapshots, (None, topic, queue_id))
-
-
-def _check_rights(snapshots: Sequence[Snapshot]) -> None:
-    """Raise the first refusal if this user may see none of the topics that are there."""
-    refused = [error for one in snapshots for _, error in one.refused]
-    if refused and not any(one.queues for one in snapshots):
-        raise refused[0]
 
 
 def _name_test(selection: Selection, own: Set[str]) -> Callable[[str], bool]:

@@ -64,7 +64,7 @@ class Snapshot:
     taken_ms: int
     is_unclean: bool
     refused: tuple[tuple[str, StoreError], ...] = ()
-    """Topics that this user may not see, which are left out, and the refusal of each."""
+    """Topics that are left out, as this user may not see them or they cannot be read, and why."""
 
     def queue(self, topic: str, queue_id: int) -> QueueBounds | None:
         """Return the bounds of one queue, or None if it has no ConsumeQueue."""

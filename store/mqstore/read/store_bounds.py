@@ -3,22 +3,26 @@
 Reference: DefaultMessageStore#getOffsetInQueueByTime, ConsumeQueue#getOffsetInQueueByTime.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
 
-from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.errors import CorruptStoreError, InvalidOptionError, StoreError
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
+from mqstore.files.rocksdb.timeline import read_timeline
 from mqstore.files.store import Store
 from mqstore.format.arrays import TopicQueue
+from mqstore.format.names import TIMER_TOPIC
 from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.capabilities import COMMIT_GROUP
+from mqstore.read.compaction import compaction_topics, not_of, warn_of
 from mqstore.read.log_files import file_written_ms, log_state
 from mqstore.read.lookup import narrow
 from mqstore.read.queues import QueueBounds, QueueFilter
@@ -30,6 +34,7 @@ from mqstore.read.tail import StoreTail
 from mqstore.read.tier_bounds import noted, tiered_queues, widened
 from mqstore.read.weights import weigh_slice
 
+_LOG = logging.getLogger(__name__)
 _LOOKED_AT_MESSAGES: Final = 4096
 _LOOKED_AT_OF_QUEUE: Final = 64
 
@@ -61,6 +66,7 @@ class StoreBounds:
         self.store = self.open_store()
         self._given_name = broker_name
         self._reads_records = True
+        self._left_out: set[str] = set()
 
     @cached_property
     def broker_name(self) -> str:
@@ -104,14 +110,46 @@ class StoreBounds:
         return file_written_ms(self.store, physical_offset)
 
     def timers_delivered_ms(self) -> int:
-        """Return what config/timercheck says."""
+        """Return what config/timercheck says, or RocksDB where it took up more than the wheel.
+
+        Of a broker that runs or was killed RocksDB lags: there it is the clock of the wheel.
+        """
         found = self.store.timer_checkpoint()
-        return 0 if found is None else int(found["last_read_time_ms"])
+        by_wheel = 0 if found is None else int(found["last_read_time_ms"])
+        taken_up = 0 if found is None else int(found["last_timer_queue_offset"])
+        high = self.store.queue(TIMER_TOPIC, 0).bounds(self.store.log.low)[1]
+        if self.store.is_unclean or taken_up >= high:
+            return by_wheel
+        try:
+            timeline = read_timeline(self.store.place.folder)
+        except (StoreError, OSError) as error:
+            _LOG.warning("timers are told by the clock of the wheel: %s", error)
+            return by_wheel
+        if timeline is None or timeline.taken_up <= taken_up:
+            return by_wheel
+        return timeline.delivered_ms + 1
 
     def snapshot(
         self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
     ) -> Snapshot:
-        """Return the bounds of the store's queues, which are listed again for it."""
+        """Return the bounds of the store's queues, which are listed again for it.
+
+        Compaction topics are among ``refused``, with a warning.
+        """
+        compacted = compaction_topics(self.store)
+        found = self.every(not_of(compacted, topics), strict=strict)
+        chosen = {t: error for t, error in compacted.items() if topics is None or topics(t)}
+        if not chosen:
+            return found
+        if not chosen.keys() <= self._left_out:
+            self._left_out |= chosen.keys()
+            warn_of(self.origin.name, chosen)
+        return replace(found, refused=(*found.refused, *chosen.items()))
+
+    def every(
+        self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
+    ) -> Snapshot:
+        """Return the snapshot, of compaction topics the ordinary queues: as copies need them."""
         self.close()
         self.store = self.open_store()
         found = take_snapshot(

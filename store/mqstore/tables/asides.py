@@ -89,7 +89,7 @@ def pending_halves(
     try:
         for source, snapshot in zip(sources, snapshots, strict=True):
             for part in half_messages.plan(source, snapshot, None, "fail"):
-                pieces = (*part.halves, *part.ops)
+                pieces = (*part.halves, *part.ops, *part.stored, *part.ended)
                 if sum(piece.end - piece.start for piece in pieces) > MOST_HALF_MESSAGES:
                     return None
                 for rows in replace(part, given_up=()).batches(("realTopic",)):

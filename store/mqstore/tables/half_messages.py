@@ -8,8 +8,14 @@ higher; while a producer is immune to being asked, with TRAN_PREPARED_QUEUE_OFFS
 the first copy, which an op message may name instead. What was asked too often was copied to
 TRANS_CHECK_MAX_TIME_TOPIC: the broker gave it up, and it stays unresolved for ever.
 
+A broker with transRocksDBEnable and without transWriteOriginTransHalfEnable (5.4 on) has half
+messages in RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC. It never appends one again: how often it checked is in
+its RocksDB alone. One is unresolved if no op message of RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC has its
+physical offset in TRANS_OFFSET; no offset of a consumer says where to begin, so all are read.
+
 Reference: TransactionalMessageServiceImpl#check, #fillOpRemoveMap, #checkPrepareQueueOffset,
-#putBackHalfMsgQueue; TransactionalMessageBridge; TransactionalMessageUtil.OFFSET_SEPARATOR.
+#putBackHalfMsgQueue; TransactionalMessageBridge; TransactionalMessageUtil.OFFSET_SEPARATOR;
+TransactionalMessageRocksDBService, TransMessageRocksDBStore.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,11 +29,13 @@ from mqstore.codec import compute as pc
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import InvalidOptionError
 from mqstore.format import properties
-from mqstore.format.arrays import Mask
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import (
     CHECK_MAX_TIME_TOPIC,
     HALF_TOPIC,
     OP_HALF_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
 from mqstore.read.queues import QueueBounds
@@ -57,7 +65,7 @@ COLUMNS: Final[Columns] = (
     ("realQueueId", pa.int32(), True, "queue of the message after a commit"),
     ("producerGroup", pa.string(), True, "producer group that the broker asks for the outcome"),
     ("transactionId", pa.string(), True, "property __transactionId__ (5.1 on), else msgId"),
-    ("checkTimes", pa.int32(), False, "how often the broker checked the transaction"),
+    ("checkTimes", pa.int32(), True, "how often the broker checked it; null: not known"),
     ("tags", pa.string(), True, "property TAGS"),
     ("keys", pa.string(), True, "property KEYS"),
     ("msgId", pa.string(), False, "the message's id; copies have the same"),
@@ -69,9 +77,18 @@ COLUMNS: Final[Columns] = (
 )
 SCHEMA: Final = schema(COLUMNS)
 
-_HALF_TOPICS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
+_HALF_TOPICS: Final = frozenset(
+    {
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        ROCKSDB_HALF_TOPIC,
+        ROCKSDB_OP_HALF_TOPIC,
+    }
+)
 _MAX_HALVES: Final = 100_000_000  # a byte each
 _MAX_COPIES: Final = 1_000_000  # about 200 bytes each
+_MAX_PLACES: Final = 20_000_000  # 9 bytes each
 _REMOVE_TAG: Final = "d"  # TransactionalMessageUtil.REMOVETAG
 _OFFSETS_SEPARATOR: Final = b","
 _MESSAGE_COLUMNS: Final = tuple(message_schema(tuple(SCHEMA.names[7:])).names)
@@ -82,12 +99,15 @@ _MAX_LONG: Final = 2**63 - 1
 class HalfPart:
     """The queues of half and op messages of one store, from where the broker's check goes on.
 
-    Pickles into a task.
+    ``stored`` and ``ended`` are those of a broker that keeps transactions in RocksDB. Pickles into
+    a task.
     """
 
     halves: tuple[QueueSlice, ...]
     ops: tuple[QueueSlice, ...]
     given_up: tuple[QueueSlice, ...]
+    stored: tuple[QueueSlice, ...]
+    ended: tuple[QueueSlice, ...]
     choice: RowChoice | None
     on_corrupt: str
 
@@ -103,6 +123,13 @@ class HalfPart:
             for found in self._scan([halves]):
                 open_ = found.filter(pa.array(check.unresolved(found)))
                 yield self._rows(halves.broker_name, open_, PENDING)
+        if self.stored:
+            places, is_ended = _outcomes(self.stored, self.ended, self.on_corrupt)
+            for piece in self.stored:
+                for found in self._scan([piece]):
+                    rows = np.searchsorted(places, found["physicalOffset"].to_numpy())
+                    open_ = found.filter(pa.array(~is_ended[rows]))
+                    yield self._rows(piece.broker_name, open_, PENDING, is_counted=False)
         for piece in self.given_up:
             for found in self._scan([piece]):
                 yield self._rows(piece.broker_name, found, GIVEN_UP)
@@ -111,7 +138,9 @@ class HalfPart:
         columns = (*_MESSAGE_COLUMNS, "properties")
         return scan(pieces, ScanSettings(columns=columns, on_corrupt=self.on_corrupt))
 
-    def _rows(self, broker_name: str, found: pa.RecordBatch, state: str) -> pa.RecordBatch:
+    def _rows(
+        self, broker_name: str, found: pa.RecordBatch, state: str, *, is_counted: bool = True
+    ) -> pa.RecordBatch:
         checks = integers(found, properties.TRANSACTION_CHECK_TIMES, pa.int32())
         own = {
             "brokerName": repeat(broker_name, found),
@@ -120,7 +149,7 @@ class HalfPart:
             "realQueueId": integers(found, properties.REAL_QID, pa.int32()),
             "producerGroup": text(found, properties.PRODUCER_GROUP),
             "transactionId": pc.coalesce(text(found, properties.TRANSACTION_ID), found["msgId"]),
-            "checkTimes": checks.fill_null(0),
+            "checkTimes": checks.fill_null(0) if is_counted else checks,
         }
         return chosen_rows(self.choice, completed(SCHEMA, own, found), "realTopic", "realQueueId")
 
@@ -148,10 +177,12 @@ def plan(
         pieces(HALF_TOPIC, checked=True),
         pieces(OP_HALF_TOPIC, checked=True),
         pieces(CHECK_MAX_TIME_TOPIC, checked=False),
+        pieces(ROCKSDB_HALF_TOPIC, checked=False),
+        pieces(ROCKSDB_OP_HALF_TOPIC, checked=False),
         choice,
         on_corrupt,
     )
-    return [part] if part.halves or part.given_up else []
+    return [part] if part.halves or part.given_up or part.stored else []
 
 
 def _from(snapshot: Snapshot, queue: QueueBounds, done: int) -> QueueSlice:
@@ -218,6 +249,29 @@ class _Check:
                         self._done[half - self._start] = True
                     elif half in self._before:
                         self._before[half] = True
+
+
+def _outcomes(
+    halves: Sequence[QueueSlice], ops: Sequence[QueueSlice], on_corrupt: str
+) -> tuple[Int64s, Mask]:
+    """Return the physical offsets of half messages, ascending, and whether each was ended.
+
+    Raises InvalidOptionError for more half messages than fit into memory.
+    """
+    count = sum(piece.end - piece.start for piece in halves)
+    if count > _MAX_PLACES:
+        raise _too_many(count)
+    settings = ScanSettings(columns=("physicalOffset",), on_corrupt=on_corrupt)
+    parts = [found["physicalOffset"].to_numpy() for found in scan(halves, settings)]
+    places = np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
+    is_ended = np.zeros(len(places) + 1, np.bool_)  # The last one stands for any other place.
+    settings = ScanSettings(columns=("tags", "properties"), on_corrupt=on_corrupt)
+    for found in scan(ops, settings):
+        named = found.filter(pc.equal(found["tags"], _REMOVE_TAG))
+        ended = integers(named, properties.TRANS_OFFSET, pa.int64()).drop_null().to_numpy()
+        rows = np.searchsorted(places, ended)
+        is_ended[rows[np.append(places, -1)[rows] == ended]] = True
+    return places, is_ended
 
 
 def _too_many(count: int) -> InvalidOptionError:

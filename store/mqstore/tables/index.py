@@ -6,6 +6,7 @@ found by their slots; without, files are read from one end to the other, a chunk
 Reference: org.apache.rocketmq.store.index.IndexFile#putKey, #selectPhyOffset.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files.base.file_sizes import Layout
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.store import Store
+from mqstore.format import names
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.read.lookup import hashes_of
 from mqstore.tables.choice import StoreRoot, Window
@@ -37,6 +39,11 @@ COLUMNS: Final[Columns] = (
 )
 SCHEMA: Final = schema(COLUMNS)
 
+_LOG = logging.getLogger(__name__)
+_NO_FILES: Final = (
+    "%s has no IndexFile: its broker may keep the index of keys in %s (indexRocksDBEnable), whose "
+    "entries are no rows of this table; messages by key are found by a scan"
+)
 _CHUNK_UNITS: Final = 50_000
 _TASK_UNITS: Final = 5_000_000
 
@@ -110,7 +117,10 @@ def plan(
     """
     parts = []
     wanted = None if hashes is None else tuple(hashes)
-    for file in Store(store.place).index_files:
+    files = Store(store.place).index_files
+    if not files and store.place.folder.exists(f"{names.ROCKSDB_STORE}/CURRENT"):
+        _LOG.warning(_NO_FILES, store.place.root, names.ROCKSDB_STORE)
+    for file in files:
         if file.count <= FIRST_UNIT or _is_outside(file, window):
             continue
         if file.layout is None:

@@ -81,6 +81,18 @@ final class Producers {
                 delayed.setDelayTimeLevel(new int[] {1, 2, 18}[i % 3]);
                 acknowledge(kind, producer.send(delayed));
                 break;
+            case "Timer":
+                Message timed = message(i);
+                long later = i % 2 == 0 ? 2_000 : 3_600_000;
+                MessageAccessor.putProperty(
+                    timed, "TIMER_DELIVER_MS", String.valueOf(System.currentTimeMillis() + later));
+                acknowledge(kind, producer.send(timed));
+                break;
+            case "Keyed":
+                Message keyed = message(i);
+                keyed.setKeys(keyWord + i % 5);
+                acknowledge(kind, producer.send(keyed));
+                break;
             case "OneWay":
                 producer.sendOneway(message(i));
                 break;

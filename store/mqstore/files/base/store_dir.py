@@ -126,7 +126,6 @@ def open_dir(
     place = _dledger(found, folders) or (
         StoreDir(found, folders) if folders else StoreDir.at(found)
     )
-    _refuse_flavours(place)
     if not by_log:
         _refuse_queues(place, in_rocksdb=in_rocksdb, in_batches=in_batches)
     is_plain = not folders and not place.dledger
@@ -223,9 +222,9 @@ def _is_store(path: str) -> bool:
     return False
 
 
-def _refuse_flavours(place: StoreDir) -> None:
-    """Refuse by name the stores whose messages we would read wrongly."""
-    if place.folder.names("compaction/compactionLog"):
+def refuse_compaction(place: StoreDir) -> None:
+    """Raise UnsupportedStoreError for a store with compaction topics: what would miss their log."""
+    if place.folder.names(names.COMPACTION_LOG):
         raise UnsupportedStoreError(place.root, "COMPACTION", _COMPACTION)
 
 
@@ -264,6 +263,7 @@ def check_writable(store: StoreDir) -> None:
     Also raises UnsafePathError where a folder that we make files in leads elsewhere, and
     CorruptStoreError where a file of the CommitLog was cut short.
     """
+    refuse_compaction(store)
     for path in _MADE_IN:
         if _is_taken(f"{store.root}/{path}"):
             raise UnsafePathError(f"{store.root}/{path}", "not a directory")
@@ -336,8 +336,9 @@ _BATCH_IN_ROCKSDB = (
     f"brokers have no such topics. Other topics: {BY_LOG}"
 )
 _COMPACTION = (
-    "compaction/compactionLog holds topics of cleanup.policy=COMPACTION, whose messages live "
-    "outside the CommitLog; mqlog reads plain CommitLog stores"
+    f"{names.COMPACTION_LOG} holds topics of cleanup.policy=COMPACTION, whose messages are in logs "
+    "of their own; mqlog reads, checks and copies such stores; it does not write to them, recover, "
+    "rebuild or salvage them"
 )
 _ROCKSDB = (
     "{} is a RocksDB ConsumeQueue (storeType=defaultRocksDB): mqlog reads and checks such a store "

@@ -42,6 +42,8 @@ class TopicConfig:
     """Whether its messages may have several tags; they are stored with a flag that says so."""
     has_batches: bool = False
     """Whether it has batch ConsumeQueues."""
+    is_compacted: bool = False
+    """Whether consumers get the newest message of each key alone (cleanup.policy=COMPACTION)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class BrokerConfig:
                 fields.get("order") is True,
                 fields.get("topicFilterType") == config.MULTI_TAG,
                 _table(fields, "attributes").get(config.QUEUE_TYPE) == config.BATCH_QUEUE_TYPE,
+                _table(fields, "attributes").get(config.CLEANUP_POLICY) == config.COMPACTION_POLICY,
             )
             for topic, fields in table.items()
             if names.is_topic(topic) and isinstance(fields, dict)

@@ -47,6 +47,8 @@ class BrokerQueues:
         self.broker = broker
         self.refused: dict[str, StoreError] = {}
         """The topics that the last look left out for want of rights, and the refusals."""
+        self.compacted: set[str] = set()
+        """Those of the topics looked at whose queues have holes (cleanup.policy=COMPACTION)."""
         self._named = set(named)
         self._told = told or NamedTopics(frozenset(named))
         self._checked: set[str] = set()
@@ -105,7 +107,7 @@ class BrokerQueues:
                 self._leave_out(topic)
         unchecked = [route for route in found if route.topic not in self._checked]
         if unchecked:
-            check_readable(self.cluster, unchecked)
+            check_readable(self.cluster, unchecked, self.compacted)
             self._checked |= {route.topic for route in unchecked}
         return found
 
@@ -126,6 +128,8 @@ class BrokerQueues:
         """
         refused: dict[str, StoreError] = {}
         found = bounds(self.cluster, routes, refused.__setitem__)
+        # A broker tells what the ordinary queue has; of the compacted log older messages are held.
+        found = [replace(q, low=0) if q.topic in self.compacted else q for q in found]
         self._refuse(refused | self.denied_pulls(found))
         return [queue for queue in found if queue.topic not in self.refused]
 

@@ -63,6 +63,8 @@ class ClusterOrigin:
     broker: str
     named: frozenset[str] = frozenset()
     told: NamedTopics = field(default_factory=NamedTopics)
+    compacted: frozenset[str] = field(default=frozenset(), compare=False)
+    """Topics whose queues have holes, as the driver was told; it says nothing of what it is."""
 
     def __hash__(self) -> int:
         return hash((self.settings.name_servers, self.broker))
@@ -73,6 +75,10 @@ class ClusterOrigin:
         scheme = "rocketmq" if self.settings.tls is None else "rocketmqs"
         return f"{self.broker} of {scheme}://{','.join(self.settings.name_servers)}"
 
+    def with_holes(self, topics: Collection[str]) -> "ClusterOrigin":
+        """Return the same broker, of which those topics have queues with holes."""
+        return replace(self, compacted=frozenset(topics))
+
     def bounds(self, broker_name: str | None = None) -> "ClusterBounds":
         """Return the broker's queues; connects when first asked. A broker has no other name."""
         assert broker_name in (None, self.broker)
@@ -80,7 +86,8 @@ class ClusterOrigin:
 
     def records(self, read_mode: str = "pread") -> ClusterRecords:
         """Return the broker's records; connects when first asked."""
-        return ClusterRecords(self.name, self.broker, Cluster(self.settings, was_reached=True))
+        cluster = Cluster(self.settings, was_reached=True)
+        return ClusterRecords(self.name, self.broker, cluster, self.compacted)
 
 
 class ClusterBrokers:
@@ -279,7 +286,8 @@ class ClusterBounds:
     def _snapshot(self, found: Sequence[LiveBounds], taken_ms: int) -> Snapshot:
         queues = tuple(QueueBounds(q.topic, q.queue_id, q.low, q.high) for q in found)
         refused = tuple(self._queues.refused.items())
-        origin, broker = self.origin, self.broker_name
+        origin = self.origin.with_holes(self._queues.compacted)
+        broker = self.broker_name
         return Snapshot(origin, broker, 0, 0, queues, taken_ms, is_unclean=False, refused=refused)
 
     def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:

@@ -19,6 +19,8 @@ from mqstore.format.names import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
     RETRY_PREFIX,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_HALF_TOPIC,
     TIMER_TOPIC,
     TRANSACTION_GROUP,
 )
@@ -28,7 +30,15 @@ from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.routes import READABLE, WRITABLE, Route
 
-_TRANSACTIONS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
+_TRANSACTIONS: Final = frozenset(
+    {
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        ROCKSDB_HALF_TOPIC,
+        ROCKSDB_OP_HALF_TOPIC,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

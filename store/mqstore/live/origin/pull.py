@@ -99,12 +99,15 @@ class PullReader:
         *,
         tags: str = ALL_TAGS,
         fail_on_data_loss: bool = True,
+        is_sparse: bool = False,
     ) -> None:
+        """``is_sparse``: queues have holes, as those of compaction topics, which are no loss."""
         self.cluster = self._cluster = cluster
         self._settings = cluster.settings
         self._slices = [piece for piece in slices if piece.start < piece.end]
         self._tags = tags
         self._fails = fail_on_data_loss
+        self._is_sparse = is_sparse
         self._retry = Retry(self._settings.retry_timeout_ms)
         self._flight: deque[_Pull] = deque()
         self._place = 0
@@ -118,7 +121,7 @@ class PullReader:
     @property
     def is_filtered(self) -> bool:
         """Tell whether answers hold some messages of their range only."""
-        return self._tags != ALL_TAGS
+        return self._is_sparse or self._tags != ALL_TAGS
 
     def answers(self) -> Iterator[Answer]:
         """Yield what the broker gives, without gap or overlap, in the order of the slices."""
@@ -283,6 +286,9 @@ class PullReader:
                 reason = f"has no message of {piece} at {pull_.start} now: {frame.remark}"
                 raise BusyError(pull_.address, reason)
             return True  # That no message is there is for who counts them to say.
+        if self._is_sparse:  # There are no more: the compacted log ends before the queue does.
+            self._rewind_to(pull_.place + 1)
+            return False
         self._lose(frame, pull_)
         low = header_number(pull_.address, frame, "minOffset")
         if pull_.start < low < piece.end:

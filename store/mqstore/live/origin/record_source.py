@@ -43,9 +43,15 @@ _DEFAULT_FILE_BYTES: Final = 300_000 * UNIT.itemsize
 class ClusterRecords(BrokerUnits):
     """A RecordSource over one broker."""
 
-    def __init__(self, name: str, broker: str, cluster: Cluster) -> None:
-        """``name`` is what errors call the broker."""
-        super().__init__(broker, cluster)
+    def __init__(
+        self,
+        name: str,
+        broker: str,
+        cluster: Cluster,
+        compacted: frozenset[str] = frozenset(),
+    ) -> None:
+        """``name`` is what errors call the broker; ``compacted`` are topics with holes."""
+        super().__init__(broker, cluster, compacted)
         self._name = name
 
     @property
@@ -101,14 +107,17 @@ class ClusterRecords(BrokerUnits):
             batch_bytes=settings.batch_bytes,
             first_rows=settings.first_rows,
         )
-        for unhashed in (False, True):
-            chosen = [_live(piece) for piece in slices if is_unhashed(piece.topic) is unhashed]
+        of_kinds = [[piece for piece in slices if piece.topic not in self._compacted]]
+        of_kinds += [[piece for piece in slices if piece.topic in self._compacted]]
+        for pieces, unhashed in ((of_kinds[0], False), (of_kinds[0], True), (of_kinds[1], False)):
+            chosen = [_live(piece) for piece in pieces if is_unhashed(piece.topic) is unhashed]
             tags = tag_expression(chosen[0].topic, wanted_tags) if chosen else ALL_TAGS
             reader = PullReader(
                 self._cluster,
                 chosen,
                 tags=tags,
                 fail_on_data_loss=settings.fail_on_data_loss,
+                is_sparse=pieces is of_kinds[1],
             )
             yield _Pulling(reader, wanted, self._unit_codes if unhashed else None)
 

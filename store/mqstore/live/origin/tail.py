@@ -9,9 +9,9 @@ Reference: RouteInfoManager#onChannelDestroy (name servers forget a broker with 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from mqstore.errors import StoreError
 from mqstore.format.arrays import TopicQueue
@@ -32,12 +32,19 @@ _AWAY_S: Final = 1.0
 _POLL_S: Final = 0.1  # Between two looks at a broker that is waited for.
 
 
+class LiveOrigin(Origin, Protocol):
+    """An Origin that is told which topics have queues with holes."""
+
+    def with_holes(self, topics: Collection[str]) -> Origin:
+        """Return the same place, with those topics."""
+
+
 class ClusterTail:
     """A Tail of one broker. Keeps connections: ``close`` it."""
 
     def __init__(
         self,
-        origin: Origin,
+        origin: LiveOrigin,
         queues: BrokerQueues,
         chosen: QueueFilter,
         *,
@@ -79,7 +86,8 @@ class ClusterTail:
     def snapshot(self) -> Snapshot:
         """The chosen queues as they were at the last look."""
         queues = tuple(QueueBounds(*name, *held) for name, held in sorted(self._bounds.items()))
-        origin, broker, refused = self._origin, self._queues.broker, self._queues.refused
+        origin = self._origin.with_holes(self._queues.compacted)
+        broker, refused = self._queues.broker, self._queues.refused
         found = Snapshot(origin, broker, 0, 0, queues, self._taken_ms, is_unclean=False)
         return replace(found, refused=tuple(refused.items()))
 

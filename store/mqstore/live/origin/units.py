@@ -52,8 +52,12 @@ _OF_A_KEY: Final = 1_000
 class BrokerUnits:
     """The part of a RecordSource that is about units and single messages of one broker."""
 
-    def __init__(self, broker: str, cluster: Cluster) -> None:
+    def __init__(
+        self, broker: str, cluster: Cluster, compacted: frozenset[str] = frozenset()
+    ) -> None:
+        """``compacted`` are the topics whose queues have holes."""
         self._broker = broker
+        self._compacted = compacted
         self._cluster = cluster
         self._is_denied = False
         self._has_tier: bool | None = None
@@ -95,6 +99,7 @@ class BrokerUnits:
             [self._slice(*queue)],
             tags=tag_expression(queue[0][0], self._asked_tags(wanted)),
             fail_on_data_loss=False,
+            is_sparse=queue[0][0] in self._compacted,
         )
         settings = PullSettings(fail_on_data_loss=False, with_tags_codes=True)
         for pulled in read(reader, settings):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mqstore.errors import UnsupportedTopicError
+from mqstore.format.config import CLEANUP_POLICY, COMPACTION_POLICY
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.live.remoting.answers import number, rows, table, text
 from mqstore.live.remoting.errors import BrokenAnswerError
@@ -169,13 +170,20 @@ def refuse_static(route: Route) -> None:
         raise UnsupportedTopicError(f"topic {route.topic}", "STATIC", reason)
 
 
+def is_compacted(attributes: Mapping[str, str]) -> bool:
+    """Tell whether the queues of a topic of those attributes have holes: TopicAttributes."""
+    return attributes.get(CLEANUP_POLICY) == COMPACTION_POLICY
+
+
 def refuse_attributes(topic: str, attributes: Mapping[str, str]) -> None:
     """Raise UnsupportedTopicError for a topic whose messages do not come as plain records.
 
     ``attributes`` are a topic's, of 5.x: TopicAttributes.
     """
-    if attributes.get("cleanup.policy") == "COMPACTION":
-        reason = "is compacted: its messages come from another log, with holes between them"
+    if is_compacted(attributes):
+        reason = (
+            "is compacted: each message needs a key, and replaces the one before it of that key"
+        )
         raise UnsupportedTopicError(f"topic {topic}", "COMPACTION", reason)
     if attributes.get("queue.type") == "BatchCQ":
         reason = (

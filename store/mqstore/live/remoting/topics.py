@@ -15,7 +15,7 @@ from mqstore.live.remoting import requests
 from mqstore.live.remoting.answers import number, table, text, value
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.frame import Frame
-from mqstore.live.remoting.routes import Route, refuse_attributes
+from mqstore.live.remoting.routes import Route, is_compacted, refuse_attributes
 
 READING_SETTINGS: Final = (
     "maxTransferCountOnMessageInMemory",
@@ -91,9 +91,12 @@ def topics(cluster: Cluster, brokers: Sequence[str]) -> dict[str, dict[str, Live
     }
 
 
-def check_readable(cluster: Cluster, routes: Iterable[Route]) -> set[tuple[str, str]]:
-    """Raise UnsupportedTopicError for a topic that is compacted or has batch queues.
+def check_readable(
+    cluster: Cluster, routes: Iterable[Route], compacted: set[str] | None = None
+) -> set[tuple[str, str]]:
+    """Raise UnsupportedTopicError for a topic that has batch queues.
 
+    And for one that is compacted, unless the caller takes those: they are put into ``compacted``.
     Static topics have no route that could be here: Cluster#route refuses them. Return (broker,
     topic) of each broker that lacks a topic which its route shows there. Through a proxy, which
     tells no configuration, nothing is found.
@@ -109,6 +112,8 @@ def check_readable(cluster: Cluster, routes: Iterable[Route]) -> set[tuple[str, 
             found = configured[broker].get(route.topic)
             if found is None:
                 lacking.add((broker, route.topic))
+            elif compacted is not None and is_compacted(found.attributes):
+                compacted.add(route.topic)
             else:
                 refuse_attributes(route.topic, found.attributes)
     return lacking

@@ -68,9 +68,29 @@ def test_a_queue_that_stood_between_two_looks_while_others_moved_is_stuck(
         read(root, groups="gg")
 
 
-def samples(path: Path, offsets: dict[tuple[str, int], int]) -> str:
-    """A file of one sample of a minute ago, with the offsets of groups in queues of T."""
-    at = datetime.now(UTC) - timedelta(minutes=1)
+def test_a_group_that_came_while_looks_were_taken_is_compared_from_where_it_is_known(
+    store: MakeStore, tmp_path: Path
+) -> None:
+    """Before it committed an offset in each of its queues, nothing of it could stand."""
+    messages = [message(minute, queue) for minute in range(10) for queue in range(3)]
+    root = store_of(store, messages, g={0: 10, 1: 2, 2: 10})
+    first = {("other", 0): 0, ("other", 1): 0, ("other", 2): 0, ("g", 0): 1}
+    second = {("g", 0): 4, ("g", 1): 2, ("g", 2): 10}
+    files = [
+        samples(tmp_path / "first.parquet", first, minutes=5),
+        samples(tmp_path / "second.parquet", second, minutes=2),
+    ]
+    both = tmp_path / "both.parquet"
+    pq.write_table(pa.concat_tables(map(pq.read_table, files)), both)
+    (row,) = read(root, samples=str(both), groups="g")
+    assert (row["verdict"], row["queueId"]) == ("STUCK_QUEUE", 1)
+    assert json.loads(row["numbers"])["consumedOfOthers"] == 6
+    assert "for 2 m" in row["evidence"]
+
+
+def samples(path: Path, offsets: dict[tuple[str, int], int], minutes: int = 1) -> str:
+    """A file of one sample of a while ago, with the offsets of groups in queues of T."""
+    at = datetime.now(UTC) - timedelta(minutes=minutes)
     rows = [
         {
             "asOf": at, "brokerName": "broker-1", "group": group, "topic": "T", "queueId": queue_id,

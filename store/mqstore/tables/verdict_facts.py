@@ -7,11 +7,12 @@ letters; ScheduleMessageService for retries that wait for their time.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 from mqstore.backlog import BacklogItem
 from mqstore.backlog.standing import Standing
@@ -86,20 +87,47 @@ def members_of(
     return {group: members for group, members in found.items() if members}
 
 
-def look_of(looks: Sequence[PastLook], item: BacklogItem, as_of_ms: int) -> Look | None:
-    """Return a queue at the oldest look of the last RECENT_MS that has it; None without one."""
-    queue = item.broker_name, item.topic, item.queue_id
-    for look in looks:
-        ms_ago = as_of_ms - look.at_ms
-        if 0 < ms_ago <= RECENT_MS and queue in look.ends:
-            committed = look.committed.get((item.group, queue))
-            return Look(committed, look.ends[queue], ms_ago, _rest_ms(looks, item, as_of_ms))
-    return None
+_GroupTopic: TypeAlias = tuple[str, str]
+
+
+def looks_of(
+    looks: Sequence[PastLook], items: Sequence[BacklogItem], as_of_ms: int
+) -> dict[tuple[str, QueueOfBroker], Look]:
+    """Return the queues of groups at an earlier look; without those that no look has.
+
+    It is the oldest one of the last RECENT_MS that knows all offsets that a group has committed in
+    a topic by now: a group that was not there yet, or a queue that it had not, did not stand since.
+    Where there is none, it is the oldest one that has the queue.
+    """
+    recent = [look for look in looks if 0 < as_of_ms - look.at_ms <= RECENT_MS]
+    committed: defaultdict[_GroupTopic, set[tuple[str, QueueOfBroker]]] = defaultdict(set)
+    for item in items if recent else ():
+        if item.consumer_offset is not None:
+            committed[item.group, item.topic].add((item.group, _queue_of(item)))
+    whole = {
+        pair: next((look for look in recent if look.committed.keys() >= queues), None)
+        for pair, queues in committed.items()
+    }
+    found = {}
+    for item in items if recent else ():
+        queue = _queue_of(item)
+        chosen = whole.get((item.group, item.topic))
+        candidates = recent if chosen is None else [chosen, *recent]
+        look = next((one for one in candidates if queue in one.ends), None)
+        if look is not None:
+            done = look.committed.get((item.group, queue))
+            rest_ms = _rest_ms(looks, item, as_of_ms)
+            found[item.group, queue] = Look(done, look.ends[queue], as_of_ms - look.at_ms, rest_ms)
+    return found
+
+
+def _queue_of(item: BacklogItem) -> QueueOfBroker:
+    return item.broker_name, item.topic, item.queue_id
 
 
 def _rest_ms(looks: Sequence[PastLook], item: BacklogItem, as_of_ms: int) -> int:
     """Return for how long at most the offset stood between looks, and moved after them."""
-    queue = item.broker_name, item.topic, item.queue_id
+    queue = _queue_of(item)
     points = [
         (look.at_ms, look.committed.get((item.group, queue)), look.ends[queue])
         for look in looks

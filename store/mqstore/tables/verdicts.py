@@ -29,7 +29,7 @@ from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, LOOKS, Table, Tab
 from mqstore.tables.verdict_facts import (
     BesideGroups,
     asides_of,
-    look_of,
+    looks_of,
     members_of,
     received_by,
     stored_ms,
@@ -168,12 +168,7 @@ def _planned(request: TableRequest) -> list[VerdictsPart]:
     past = earlier_looks(request)
     snapshots = request.stores.held_of(lambda _: True)
     items, asked, as_of_ms = planned_items(request, snapshots)
-    looks = {}
-    for item in items:
-        place = item.broker_name, item.topic, item.queue_id
-        found = look_of(past, item, as_of_ms)
-        if found is not None:
-            looks[item.group, place] = found
+    looks = looks_of(past, items, as_of_ms)
     pairs = list(zip(request.stores.sources, snapshots, strict=True))
     aside = asides_of(pairs, request, {item.group for item in items})
     received = received_by(pairs, items)

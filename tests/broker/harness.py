@@ -193,10 +193,21 @@ class Cluster:
             jvm.wait_for("boot success", BOOT_SECONDS)
             yield Broker(self, jvm, f"{LOOPBACK}:{port}", conf)
 
+    @contextmanager
+    def other_clients(self) -> Iterator[Jvm]:
+        """Run the client program once more, to be killed; see ``ask_of``."""
+        home = self._make_home(f"client-{time.monotonic_ns()}")
+        with self._java(home, "client", ["-Xms32m", "-Xmx128m"], "Harness") as client:
+            yield client
+
     def ask(self, command: str, *fields: object) -> Any:
         """Have the client program run one command (see Harness.java) and return its result."""
+        return self.ask_of(self._client, command, *fields)
+
+    def ask_of(self, client: Jvm, command: str, *fields: object) -> Any:
+        """Have a client program run one command and return its result."""
         line = "\t".join([command, *map(str, fields)])
-        answer = json.loads(self._client.ask(line, ANSWER_SECONDS))
+        answer = json.loads(client.ask(line, ANSWER_SECONDS))
         if "error" in answer:
             raise JvmError(f"{command} {fields}: {answer['error']}")
         return answer["result"]
@@ -393,9 +404,9 @@ class Broker:
         """Let a push consumer join a group until ``leave``; ``how`` is in Members.java."""
         self._cluster.ask("join", group, topic, tags, how, number)
 
-    def leave(self) -> None:
-        """Let all consumers that joined leave."""
-        self._cluster.ask("leave")
+    def leave(self, group: str = "") -> None:
+        """Let the consumers that joined a group leave, or all of them."""
+        self._cluster.ask("leave", group)
 
     def pace(self, plans: Iterable[Sequence[object]], commit_ms: int) -> int:
         """Let groups drain backlogs by plans until ``paced``; see Paced.java.

@@ -104,8 +104,8 @@ public final class Harness {
             case "join":  // GROUP TOPIC TAGS HOW NUMBER: a member until "leave", see Members
                 Members.join(session, a[1], a[2], a[3], a[4], Integer.parseInt(a[5]));
                 return null;
-            case "leave":  // All members.
-                Members.leave();
+            case "leave":  // GROUP: its members; all of them if it is empty
+                Members.leave(a[1]);
                 return null;
             case "pace":  // FILE COMMIT_MS: groups that drain by plans, see Paced
                 return Paced.begin(session, a[1], Long.parseLong(a[2]));

@@ -1,0 +1,123 @@
+"""Consumer groups in states that are made: the right words about each, and none of one that works.
+
+The table is broker/faults/table.py. All of its groups live at once, on one broker. `make soak` has
+the whole table, at the bounds that users have, three times, with one and with eight processes that
+compute beside it; `make test` the rows that need the least time, once.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from broker.faults.scene import Scene, evidence, loaded, wait, words
+from broker.faults.table import TABLE, WORDS_OF_LOOKS, Row
+from broker.harness import Cluster
+from broker.pop.remote import Remote
+from mqstore.verdicts import bounds
+from support import soak
+
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
+
+REPEATS = soak.size("fault_tables", check=0, test=1, whole=3)
+LOADS = [1, 8] if soak.WHOLE else [1]
+ROWS = TABLE if soak.WHOLE else tuple(row for row in TABLE if row.is_short)
+SAMPLES = 16 if soak.WHOLE else 5
+EVERY = "5s"
+SHORT_WAITING_MS = 15_000
+"""Offsets on a disk are up to ten seconds old, whatever the consumer does."""
+SETTINGS = {
+    "timerWheelEnable": "true",
+    "mappedFileSizeCommitLog": "65536",
+    "messageDelayLevel": "1s " * 17 + "1s",
+    "cleanResourceInterval": "200",
+    "destroyMapedFileIntervalForcibly": "1000",
+}
+Words = dict[str, frozenset[str]]
+HOURS = ";".join(f"{hour:02}" for hour in range(24))
+
+
+def record(place: str, file: Path) -> "subprocess.Popen[bytes]":
+    """Take samples of the offsets, beside what goes on."""
+    options = ["--every", EVERY, "--count", str(SAMPLES)]
+    return subprocess.Popen([sys.executable, "-m", "mqlog", "record", place, str(file), *options])
+
+
+def differences(
+    rows: Sequence[Row], found: dict[str, set[str]], wanted: Words, also: Words
+) -> dict[str, tuple[list[str], list[str]]]:
+    """Group to the words that are right and those that were said, where these differ."""
+    told = dict(found)
+    wrong = {}
+    for row in rows:
+        words_of_row = told.pop(row.group, set())
+        more = also.get(row.group, frozenset())
+        if not wanted[row.group] <= words_of_row <= wanted[row.group] | more:
+            wrong[row.group] = sorted(wanted[row.group]), sorted(words_of_row)
+    return wrong | {group: ([], sorted(more)) for group, more in told.items()}
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("time", range(REPEATS))
+def test_each_made_fault_has_its_word_and_a_group_that_works_has_none(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int, load: int
+) -> None:
+    if not soak.WHOLE:
+        monkeypatch.setattr(bounds, "WAITING_MS", SHORT_WAITING_MS)
+    rows = [row for row in ROWS if row.is_of(cluster.version)]
+    root, of_live, of_disk = tmp_path / "store", tmp_path / "live", tmp_path / "disk"
+    takes = json.dumps(
+        {row.group: {row.topic: row.subscription} for row in rows if row.subscription}
+    )
+    asked = {"subscriptions": takes}
+    failures: dict[str, object] = {}
+
+    def judge(
+        door: str, place: str, wanted: Words, also: Words | None = None, **options: str
+    ) -> None:
+        wrong = differences(rows, words(place, **asked, **options), wanted, also or {})
+        if wrong:
+            said = [one for one in evidence(place, **asked, **options) if one[0] in wrong]
+            failures[door] = wrong, said
+            soak.tell(f"{cluster.version}, load {load}, {door}: {wrong} {said}")
+
+    with (
+        loaded(load, os.getpid()),
+        cluster.broker(root, SETTINGS) as broker,
+        Remote(broker.address) as client,
+        ExitStack() as stack,
+    ):
+        scene = Scene(cluster, root, broker, client, stack)
+        for row in rows:
+            row.make(scene, row.group, row.topic)
+        with scene.running():
+            recordings = [record(scene.live, of_live), record(str(root), of_disk)]
+            assert [one.wait(300) for one in recordings] == [0, 0]
+            for is_so in scene.waits:
+                wait(is_so)
+            for step in scene.later:
+                step()
+            live = {row.group: row.live for row in rows}
+            judge("live", scene.live, live, samples=str(of_live))
+            disk = {row.group: row.disk for row in rows}
+            judge("disk", str(root), disk, samples=str(of_disk))
+            one_look = {row.group: row.live - WORDS_OF_LOOKS for row in rows}
+            unseen = {row.group: row.one_look for row in rows}
+            judge("live, one look", scene.live, one_look, unseen)
+            one_look = {row.group: row.disk - WORDS_OF_LOOKS for row in rows}
+            judge("disk, one look", str(root), one_look)
+            scene.set_broker(deleteWhen=HOURS, fileReservedTime="1")
+            late = {
+                row.group: row.live | {"EXPIRING"} if row.is_waiting else row.live for row in rows
+            }
+            old = {row.group: frozenset({"EXPIRING"}) for row in rows if not row.works}
+            judge("live, kept for an hour", scene.live, late, old, samples=str(of_live))
+        broker.leave()
+        broker.stop()
+    judge("left", str(root), one_look)
+    assert failures == {}, f"{cluster.version}, load {load}, time {time}"

@@ -185,7 +185,7 @@ class Cluster:
             "storePathRootDir": str(store),
             "storePathCommitLog": str(store / "commitlog"),
         }
-        conf = SETTINGS | SMALL_FILES | dict(settings or {}) | own
+        conf = SETTINGS | SMALL_FILES | own | dict(settings or {})
         path = write_properties(home / "broker.conf", conf)
         memory = ["-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=256m"]
         main = "org.apache.rocketmq.broker.BrokerStartup"

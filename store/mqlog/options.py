@@ -191,7 +191,6 @@ class FollowKeywords(TypedDict, total=False):
     starting_offsets_by_timestamp_strategy: Value
     starting_timestamp: Value
     store_path_commit_log: Value
-    store_path_tiered: Value
     sub_expression: Value
     subscribe: Value
     subscribe_pattern: Value

@@ -30,7 +30,7 @@ from mqstore.files.base.directory import Directory
 from mqstore.files.config.tier_metadata import TIER_METADATA, load
 from mqstore.request.plan import plan_read, read_schema
 from mqstore.tables.catalog import CATALOG
-from pyspark_mqlog.options import parse_read
+from pyspark_mqlog.options import parse_read, parse_stream
 from snapshot_copy.pointed import at, backing
 from support import goldens, planned, soak
 
@@ -242,6 +242,8 @@ def test_a_tier_that_is_not_of_the_store_is_refused_by_name(
         rows(root, storePathTiered=tier, queues="log")
     with pytest.raises(InvalidOptionError, match="directories of stores"):
         parse_read({"path": "rocketmq://127.0.0.1:1", "storePathTiered": tier})
+    with pytest.raises(InvalidOptionError, match=r"is for spark\.read"):
+        parse_stream({"path": str(root), "storePathTiered": tier})
 
 
 def test_no_link_leads_out_of_the_tier(root: Path, tier: str, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from mqstore.request.read_options import (
 from mqstore.tables.catalog import CATALOG
 
 _ENDS: Final = ("ending_offsets", "ending_timestamp", "ending_by_timestamp")
-_OF_LOG_READS: Final = ("queues", "cache_dir")
+_AT_REST: Final = ("queues", "cache_dir", "tier")
 _STREAMED: Final = {name: one.streamed for name, one in CATALOG.items() if one.streamed}
 _OF_STREAMED: Final = frozenset({
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
@@ -47,7 +47,7 @@ def _stream_start(name: str, text: str) -> QueueRange:
 
 
 IN_STREAM: Final[dict[str, Option]] = {
-    **{f: o for f, o in _OF_MESSAGES.items() if f not in {*_ENDS, *_OF_LOG_READS}},
+    **{f: o for f, o in _OF_MESSAGES.items() if f not in {*_ENDS, *_AT_REST}},
     **{f: o for f, o in READ_OPTIONS.items() if o.name in {s.option for s in _STREAMED.values()}},
     "starting_offsets": replace(READ_OPTIONS["starting_offsets"], parse=_stream_start),
     **STREAM_OPTIONS,
@@ -61,12 +61,13 @@ _FOLLOWED: Final = (MESSAGES, *_STREAMED)
 def refused_in_stream(ends: str, from_log: str, tables: str) -> dict[str, tuple[str, str]]:
     """Return what a stream refuses of the options of reads, with a reason for each kind.
 
-    The kinds are the ends of a range, the options of reads by the log, and those of tables.
+    The kinds are the ends of a range, the options of reads by the log or of a tier, and those of
+    tables.
     """
-    others = [field for field in READ_OPTIONS if field not in {*IN_STREAM, *_ENDS, *_OF_LOG_READS}]
+    others = [field for field in READ_OPTIONS if field not in {*IN_STREAM, *_ENDS, *_AT_REST}]
     return (
         refusals((READ_OPTIONS[field].name for field in _ENDS), ends)
-        | refusals((READ_OPTIONS[field].name for field in _OF_LOG_READS), from_log)
+        | refusals((READ_OPTIONS[field].name for field in _AT_REST), from_log)
         | refusals((READ_OPTIONS[field].name for field in others), tables)
     )
 

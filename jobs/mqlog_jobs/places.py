@@ -13,7 +13,7 @@ from typing import Final
 from mqlog_jobs.option_flags import FLAGS
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
-from mqstore.read.by_log import BY_LOG_WORD, QUEUES
+from mqstore.read.by_log import BY_LOG_WORD, QUEUES, READ_UNCOMMITTED
 from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.request.places import (
     LIVE,
@@ -109,6 +109,7 @@ class Named:
                 by_group=groups is not None,
                 by_log=self.from_log,
                 tier=self._tier(),
+                takes_unconfirmed=self._takes_unconfirmed(),
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.
                 selection = replace(selection, broker_names=_names(selection))
@@ -124,6 +125,11 @@ class Named:
             expected = f"excludes {_FROM_LOG}: the local log alone tells nothing of the tier"
             raise InvalidOptionError(_TIER, text, expected)
         return tier_path(_TIER, text)
+
+    def _takes_unconfirmed(self) -> bool:
+        """Tell whether the options say to read on behind what a controller's group confirmed."""
+        texts = option_texts(self.options, self.flag)
+        return grammar.boolean(READ_UNCOMMITTED, texts.get(READ_UNCOMMITTED, "false"))
 
     def read_options(self, table: str, texts: Mapping[str, str]) -> ReadOptions:
         """Return the options of a read of a table of these places; connects to nothing.
@@ -208,7 +214,7 @@ def option_texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
     """Return the options by name; raises InvalidOptionError for one that is none, and secrets."""
     declared = (*LIVE.values(), *OBJECTS.values(), READ_OPTIONS["tier"])
     names = {option.name.lower(): option.name for option in declared}
-    names |= {name.lower(): name for name in PLAIN_OBJECT_OPTIONS}
+    names |= {name.lower(): name for name in (*PLAIN_OBJECT_OPTIONS, READ_UNCOMMITTED)}
     texts: dict[str, str] = {}
     for option in options:
         name, equals, text = option.partition("=")

@@ -46,6 +46,7 @@ class PlaceKeywords(TypedDict, total=False):
     queues: Value
     read_from: Value
     read_mode: Value
+    read_un_committed: Flag
     request_timeout: Value
     requests_in_flight: Whole
     retry_timeout: Value
@@ -112,6 +113,7 @@ class ScanKeywords(TypedDict, total=False):
     queues: Value
     read_from: Value
     read_mode: Value
+    read_un_committed: Flag
     request_timeout: Value
     requests_in_flight: Whole
     retry_timeout: Value
@@ -179,6 +181,7 @@ class FollowKeywords(TypedDict, total=False):
     pulls_in_flight: Whole
     read_from: Value
     read_mode: Value
+    read_un_committed: Flag
     request_timeout: Value
     requests_in_flight: Whole
     retry_timeout: Value

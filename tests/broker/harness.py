@@ -6,8 +6,10 @@ live as long as it does. ``Cluster.broker`` runs a real broker on a store direct
 
 import base64
 import json
+import os
 import re
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,6 +161,24 @@ class Cluster:
             yield server
 
     @contextmanager
+    def controller(self, folder: Path, port: int) -> Iterator[Jvm]:
+        """Run a controller of brokers, alone, at a port; it is killed when the body is left."""
+        home = self._make_home(f"controller-{port}")
+        settings = {
+            "controllerDLegerGroup": "controllers",
+            "controllerDLegerPeers": f"n0-{LOOPBACK}:{port}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": str(folder),
+            "scanNotActiveBrokerInterval": "1000",
+        }
+        conf = write_properties(home / "controller.conf", settings)
+        main = "org.apache.rocketmq.controller.ControllerStartup"
+        memory = ["-Xms64m", "-Xmx256m"]
+        with self._java(home, "controller", memory, main, "-c", str(conf)) as controller:
+            controller.wait_for("boot success", BOOT_SECONDS)
+            yield controller
+
+    @contextmanager
     def broker(
         self, store: Path, settings: Mapping[str, str] | None = None, port: int | None = None
     ) -> Iterator["Broker"]:
@@ -290,6 +310,14 @@ class Broker:
         """Kill -9."""
         self._jvm.kill()
 
+    def freeze(self) -> None:
+        """Stop all its threads (SIGSTOP): peers and clients get no answer any more."""
+        os.kill(self._jvm.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        os.kill(self._jvm.pid, signal.SIGCONT)
+
     def copy_store(self, root: Path, into: Path) -> None:
         """Copy the store as kill -9 would leave it now: nothing comes or goes meanwhile."""
         with self._jvm.frozen():
@@ -311,6 +339,15 @@ class Broker:
         """
         file = self._file("sent")
         self._cluster.ask("produce", topic, kind, count, seed, ",".join(tags), key_word, file)
+        return read_rows(file)
+
+    def send_keyed(self, topic: str, prefix: str, count: int) -> list[Row]:
+        """Send ``count`` messages side by side, of keys ``PREFIX-N``; return what was answered.
+
+        A row has key and status, and, of what was stored, queueId, queueOffset and msgId.
+        """
+        file = self._file("keyed")
+        self._cluster.ask("keyed", topic, prefix, count, file)
         return read_rows(file)
 
     def dump(self, topic: str = "") -> Dumped:

@@ -212,6 +212,13 @@ def salvage(
         int | None,
         typer.Option(help="mappedFileSizeCommitLog, if no CommitLog file is whole."),
     ] = None,
+    read_uncommitted: Annotated[
+        bool,
+        typer.Option(
+            "--read-uncommitted",
+            help="Of a replica of a controller's group, take also what its group may not have.",
+        ),
+    ] = False,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
 ) -> None:
@@ -222,7 +229,12 @@ def salvage(
 
     with Bar("Reading the CommitLog") as bar:
         made = make(
-            store, target, commit_log=paths_of(commit_log), file_size=file_size, progress=bar
+            store,
+            target,
+            commit_log=paths_of(commit_log),
+            file_size=file_size,
+            takes_unconfirmed=read_uncommitted,
+            progress=bar,
         )
     if as_json:
         render.json_lines([salvage_report.row(made, str(target))])

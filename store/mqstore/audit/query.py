@@ -9,6 +9,7 @@ from mqstore.audit.offset_maps import MapPlace
 from mqstore.audit.relation import MAP_OPTION, OffsetRelation
 from mqstore.audit.rows import AuditRule, default_left_out
 from mqstore.audit.sides import AuditSide, mapped_sides, matched, unconsumed
+from mqstore.audit.stale_replicas import warn_of_stale
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import grammar
 from mqstore.options.option import any_text, one_of, option, options_of
@@ -82,7 +83,9 @@ class AuditOptions:
         relation = None if self.offset_map is None else self.offset_map.relation()
         if relation is None:
             with other(None) as second:
-                return matched(self.side(first), self.side(second))
+                sides = self.side(first), self.side(second)
+                warn_of_stale(*([one.snapshot.origin for one in side.brokers] for side in sides))
+                return matched(*sides)
         old = _mapped_topics(first, relation)
         new = relation.topics(old)
         here = self._not_consumed(first, _of_topics(first, old))

@@ -4,7 +4,7 @@ Units lie in log order, so they are read along with the records and compared as 
 memory are one file's slots (20 MB in a broker's default size) and a chunk of units.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,10 @@ from mqstore.check.causes import Causes
 from mqstore.check.finding import SHOWN, WARNING, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords, record_keys
 from mqstore.derive.index_chains import ChainedUnits, ChainWalk, IndexUnits
+from mqstore.derive.index_epochs import IndexEpochs
 from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream
+from mqstore.errors import StoreError
+from mqstore.files.config.epochs import load_epochs
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.store import Store
 from mqstore.format.arrays import Int64s, Mask
@@ -38,6 +41,7 @@ class IndexCheck:
         self._findings = findings
         self._causes = causes
         self._files = store.index_files
+        self._cut = _cut_files(store, self._files)
         self._ends = {file.name: file.end_physical_offset for file in self._files}
         self._units = IndexUnitStream(self._read_all())
         begins = [int(file.header["begin_physical_offset"]) for file in self._files]
@@ -140,7 +144,19 @@ class IndexCheck:
         self._error(FindingPlace(f"{INDEX}/{file.name}"), f"unit {number}: {problem}")
 
     def _error(self, place: FindingPlace, problem: str) -> None:
-        # A commit under way may have written half of the last file, and completes it.
+        # A commit under way may have written half of the last file, and completes it; a replica
+        # that cut its log cuts no IndexFile.
         underway = self._high < _NOWHERE and place.file == f"{INDEX}/{self._files[-1].name}"
-        report = self._findings.warning if underway else self._findings.error
+        is_cut = place.file.removeprefix(f"{INDEX}/") in self._cut
+        report = self._findings.warning if underway or is_cut else self._findings.error
         report(place, problem)
+
+
+def _cut_files(store: Store, files: Sequence[IndexFile]) -> frozenset[str]:
+    """Return the names of files that a replica, or what it was a copy of, kept when it was cut."""
+    try:
+        known = IndexEpochs(store.log, load_epochs(store.place))
+    except StoreError:  # Reported.
+        return frozenset(file.name for file in files)
+    spans = {file.name: (known.covered(file), file.end_physical_offset) for file in files}
+    return frozenset(name for name, (span, end) in spans.items() if not span or span[1] < end)

@@ -22,6 +22,7 @@ from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
 from mqstore.check.queues import QueueCheck
+from mqstore.check.replica import confirmed_end, last_behind
 from mqstore.errors import InvalidOptionError
 from mqstore.files.base.directory import folder_of
 from mqstore.files.base.folder import Folder
@@ -53,6 +54,7 @@ def check(
     with open_store(root, commit_log) as store:
         begun = unfinished(store, findings)
         begun = committed_end(store, findings) if store.place.dledger else begun
+        begun = confirmed_end(store, findings) if store.place.is_replica else begun
         walk = LogCheck(store, findings, causes, unfinished=begun)
         earlier = EarlierMessages(findings, known_topics(store))
         queues = QueueCheck(store, findings, causes, earlier, unfinished=begun)
@@ -78,6 +80,8 @@ def check(
         check_delays(store, bounds, findings)
         check_groups(store, bounds, findings)
         last = (walk.last_store_timestamp_ms, walk.last_physical_offset)
+        if store.place.is_replica:
+            last = last_behind(store, walk.end, last)
         check_checkpoint(store, last, findings, causes)
         check_abort(store, findings)
     return findings.all()

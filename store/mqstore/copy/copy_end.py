@@ -61,6 +61,8 @@ def find_copy_end(found: Snapshot, store: Store) -> CopyEnd:
         head = log.header(after_blank(log, end))
         if head is None or not _is_without_unit(head, after_blank(log, end)):
             break
+        if log.committed_end is not None and after_blank(log, end) >= log.committed_end:
+            break
         last = int(head["physical_offset"])
         end = last + int(head["total_size"])
     record = log.header(last) if last >= 0 else None

@@ -17,6 +17,7 @@ process that has the source open, and are not copied.
 Reference: MessageStoreConfig, StorePathConfigHelper for what lies in a store.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from typing import Final
 
 from mqstore.copy.beside_queues import take_beside
 from mqstore.copy.copy_end import CopyEnd, find_copy_end
+from mqstore.derive.unconfirmed import unconfirmed
 from mqstore.errors import (
     InvalidOptionError,
     StoreLockedError,
@@ -35,6 +37,7 @@ from mqstore.errors import (
 from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.base.store_dir import StoreDir, open_dir, rocksdb_queues
 from mqstore.files.config import checkpoint, stream_groups
+from mqstore.files.config.epochs import COPIED, epoch_data
 from mqstore.files.copy_target import Copy, CopyTarget, workplace
 from mqstore.files.index import index_cut
 from mqstore.files.known_sizes import NOTE
@@ -49,6 +52,8 @@ from mqstore.read.directory import open_store, take
 from mqstore.read.source import Snapshot
 from mqstore.read.tier_bounds import warn_of_living_tier
 
+_LOG: Final = logging.getLogger(__name__)
+_BY_SALVAGE: Final = "mqlog salvage --read-uncommitted takes all that the log has"
 _LISTINGS: Final = 10
 _FILLS: Final = 10
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
@@ -125,6 +130,9 @@ def fill(copy: CopyTarget, place: StoreDir) -> Filled:
     has_queues = rocksdb_queues(place) is None
     with open_store(place.root, place.commit_log) as store:
         end = find_copy_end(found, store)
+        left_out = unconfirmed(place, store.log)
+        if left_out is not None:
+            _LOG.warning("%s", left_out.left_out(_BY_SALVAGE))
         if has_queues:
             with Store(place) as now:  # With the files that queues got since the look.
                 _copy_queues(copy, now, end)
@@ -135,6 +143,9 @@ def fill(copy: CopyTarget, place: StoreDir) -> Filled:
         _copy_checkpoint(copy, progress.get(names.CHECKPOINT), store.log, end)
     for name in (*_BESIDE, NOTE):
         _copy_files(copy, place, name, deep=True)
+    epochs = epoch_data(place)
+    if epochs is not None:
+        copy.put(COPIED, epochs)
     _copy_ledger(copy, place, is_hidden=fence.cap() is not None)
     ended = fence.cap() is not None and intent.load(place) is None
     if fence.is_over() or ended:

@@ -1,6 +1,7 @@
 """Make a new, whole store from a damaged one. The damaged one is only read."""
 
 import errno
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,7 +21,7 @@ from mqstore.copy.salvaged_sizes import sizes_of
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.repair_index import IndexRebuild
 from mqstore.derive.walked_log import open_log_queues
-from mqstore.errors import NoSpaceError
+from mqstore.errors import NoSpaceError, StoreError
 from mqstore.files.base.file_sizes import FileSizes
 from mqstore.files.base.new_file import TEMP_FOLDER
 from mqstore.files.base.store_dir import StoreDir, open_dir, refuse_compaction
@@ -30,8 +31,10 @@ from mqstore.files.config.rocksdb_config import config_databases
 from mqstore.files.copy_target import Copy, remove_tree
 from mqstore.files.known_sizes import NOTE, note
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.replica_log import ReplicaLog
 from mqstore.format import names
 
+_LOG: Final = logging.getLogger(__name__)
 _TEMP: Final = f"{names.OURS}/{TEMP_FOLDER}"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SECTIONS: Final = "sections"
@@ -78,10 +81,13 @@ def salvage(
     *,
     commit_log: Sequence[str] = (),
     file_size: int | None = None,
+    takes_unconfirmed: bool = False,
     progress: CopyProgress | None = None,
 ) -> Salvaged:
     """Make the new directory ``target`` a whole store of all whole records at ``root``.
 
+    Of a replica of a controller's group what lies behind its agreed end goes into the report only,
+    unless ``takes_unconfirmed``.
     ``file_size`` is mappedFileSizeCommitLog; None: what names and sizes of the files say.
     ``progress`` is called with the bytes of the CommitLog that were read, and all there are.
     Where a salvage to ``target`` was killed, what it left is removed first. Raises
@@ -96,7 +102,12 @@ def salvage(
     sources = find_sources(place, file_size)
     try:
         with Copy(os.fspath(target)) as copy, Report(copy) as report:
-            log = (PackedLog if place.dledger else SalvagedLog)(copy, sources, report)
+            confirmed = None if takes_unconfirmed else _confirmed(place)
+            log = (
+                PackedLog(copy, sources, report)
+                if place.dledger
+                else SalvagedLog(copy, sources, report, confirmed)
+            )
             log.take(progress)
             log.fill()
             sizes = sizes_of(place, sources.file_size)
@@ -106,6 +117,30 @@ def salvage(
             raise
         reason = "no room for the new store; nothing was left"
         raise NoSpaceError(f"{os.fspath(target)}: {reason} ({error})") from error
+
+
+def _confirmed(place: StoreDir) -> int | None:
+    """Return the physical offset up to which a replica's group agreed; None where all counts.
+
+    Also where it cannot be known, as the disk is damaged: that is a warning.
+    """
+    if not place.is_replica:
+        return None
+    reason = "neither its checkpoint nor a ConsumeQueue tells"
+    try:
+        with ReplicaLog(place) as log:
+            confirmed = max(log.confirmed or 0, log.entered)
+    except StoreError as error:
+        confirmed, reason = 0, error.message()
+    if confirmed:
+        return confirmed
+    _LOG.warning(
+        "%s: how far its group agreed on this replica's log cannot be known, so all records are "
+        "taken: %s",
+        place.root,
+        reason,
+    )
+    return None
 
 
 class _Store:

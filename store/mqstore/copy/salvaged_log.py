@@ -7,6 +7,7 @@ get filler records, so that brokers walk over them, and files without their end 
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -43,15 +44,24 @@ from mqstore.format.names import COMMIT_LOG
 _COPIED_BYTES: Final = 1 << 22
 _MOST_MOVED: Final = 1_000_000  # stretches
 _SECTOR_BYTES: Final = 512
+_NO_END: Final = 2**63
 _PLACE_TAKEN: Final = "another record lies where this one says that it lies"
+_UNCONFIRMED: Final = (
+    "nothing on this disk tells that the group of this replica agreed on it; "
+    "mqlog salvage --read-uncommitted takes it"
+)
 _NO_ROOM: Final = "too few bytes before it for a record or a blank one"
 
 
 class SalvagedLog(NewLog):
     """Makes the CommitLog: ``take``, then ``fill``. Raises NoSpaceError, OSError."""
 
-    def __init__(self, copy: Copy, sources: Sources, report: Report) -> None:
+    def __init__(
+        self, copy: Copy, sources: Sources, report: Report, confirmed: int | None = None
+    ) -> None:
+        """Take records before the physical offset ``confirmed`` of a replica; None: all."""
         super().__init__(copy, sources, report)
+        self._confirmed = _NO_END if confirmed is None else confirmed
         self._moved: list[tuple[SourceFile, Stretch]] = []
         self._closed: dict[str, int] = {}  # where blank records close source files, by name
 
@@ -85,7 +95,11 @@ class SalvagedLog(NewLog):
                 progress(found.position)
                 if isinstance(found, Doubt):
                     self._doubt(file, source, found.position, found.length, found.reason)
-                elif new is not None and self._is_in_place(found, new):
+                    continue
+                found = self._agreed_on(file, source, found)  # noqa: PLW2901
+                if not found.records:
+                    continue
+                if new is not None and self._is_in_place(found, new):
                     with self._opened(new) as fd:
                         file.copy(source, fd, found.position, found.length)
                     new.occupy(found.position, found.end)
@@ -96,9 +110,24 @@ class SalvagedLog(NewLog):
                     self._doubt(file, source, found.position, found.length, LIES_ELSEWHERE)
             self._closed[file.name] = walk.closed_at
             if new is not None:
-                new.blank_at, new.used_to = walk.closed_at, min(walk.used_to, self._size)
+                room = min(self._size, max(0, self._confirmed - new.start))
+                new.blank_at, new.used_to = walk.closed_at, min(walk.used_to, room)
         finally:
             os.close(source)
+
+    def _agreed_on(self, file: SourceFile, source: int, found: Stretch) -> Stretch:
+        """Return the records up to the confirmed end; put the others into the report."""
+        if found.physical_offset + found.length <= self._confirmed:
+            return found
+        length = records = 0
+        for position, starts, ends in records_of(source, found):
+            said = found.physical_offset + position - found.position
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+                if said + end <= self._confirmed:
+                    length, records = position + end - found.position, records + 1
+                else:
+                    self._doubt(file, source, position + start, end - start, _UNCONFIRMED)
+        return replace(found, length=length, records=records)
 
     def _is_in_place(self, found: Stretch, new: NewLogFile) -> bool:
         in_place = found.physical_offset == new.start + found.position

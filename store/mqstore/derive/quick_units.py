@@ -33,8 +33,10 @@ class QuickWalk:
 
     @staticmethod
     def is_for(log: CommitLog, file: MappedFile) -> bool:
-        """Tell whether there is a kernel for such a file: one of plain records."""
-        return UnitsKernel.is_there() and log.committed_end is None and not log.head_bytes(file)
+        """Tell whether there is a kernel for such a file: one of plain records, all committed."""
+        if not UnitsKernel.is_there() or log.head_bytes(file):
+            return False
+        return log.committed_end is None or log.committed_end >= file.end
 
     @property
     def last_ms(self) -> int:

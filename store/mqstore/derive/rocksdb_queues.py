@@ -112,8 +112,8 @@ def _behind(place: StoreDir, checkpoint: int, cache: str, known: Sequence[str]) 
     """Return the queues of the log behind a checkpoint; None if no record is there."""
     with open_log(place) as log:
         start = max(checkpoint, log.low)
-        start = after_blank(log, start)
-        if fetch_at(log, start) is None:
+        start, end = after_blank(log, start), log.committed_end
+        if fetch_at(log, start) is None or (end is not None and start >= end):
             return None
     return open_log_queues(place, cache, known, start=start)
 

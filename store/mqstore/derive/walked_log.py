@@ -67,8 +67,9 @@ def open_log_queues(
     except OSError as error:
         raise _not_kept(folder, error) from error
     with open_log(place) as log:
-        if not known and log.committed_end is not None:
-            log.check_committed()
+        if log.committed_end is not None:
+            if not known:
+                log.check_committed()
             limit = log.committed_end if limit is None else min(limit, log.committed_end)
         last = _NO_END if limit is None else limit
         files = [file for file in log.files.files if file.end > start and file.start < last]

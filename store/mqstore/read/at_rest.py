@@ -42,8 +42,8 @@ def open_at_rest(root: Folder) -> StoreOrigin:
     path = rocksdb_queues(found) if root.opens_databases else None
     if path is not None:
         check_installed(f"{found.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")
-        return RocksOrigin(found.folder, found.commit_log, path)
-    return AtRestOrigin(found.folder, found.commit_log)
+        return RocksOrigin(found.folder, found.commit_log, path, **found.kinds)
+    return AtRestOrigin(found.folder, found.commit_log, **found.kinds)
 
 
 def take_at_rest(root: Folder) -> Snapshot:

@@ -3,6 +3,10 @@
 import os
 from typing import Final
 
+from mqstore.files.log.replica_log import READ_UNCOMMITTED
+
+__all__ = ["BY_LOG_WORD", "CACHE_DIR", "QUEUES", "READ_UNCOMMITTED", "default_cache"]
+
 QUEUES: Final = "queues"
 CACHE_DIR: Final = "cacheDir"
 BY_LOG_WORD: Final = "log"

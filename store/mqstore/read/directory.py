@@ -7,7 +7,9 @@ What reads RocksDB is imported for stores that have their queues there.
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 
+from mqstore.errors import InvalidOptionError
 from mqstore.files.base.folder import Folder
 from mqstore.files.base.store_dir import (
     BY_LOG,
@@ -16,26 +18,39 @@ from mqstore.files.base.store_dir import (
     open_dir,
     rocksdb_queues,
 )
+from mqstore.files.log.replica_log import READ_UNCOMMITTED
 from mqstore.files.rocksdb.database import check_installed
 from mqstore.files.store import Store
 from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreOrigin
 
+_BY_LOG_ONLY = (
+    "is for what the CommitLog has and no queue: {} keeps its queues in files, so read it with "
+    "queues=log (mqlog: --from-log)"
+)
 
-def open_origin(root: Root, commit_log: Sequence[str | Folder] = ()) -> StoreOrigin:
+
+def open_origin(
+    root: Root, commit_log: Sequence[str | Folder] = (), *, takes_unconfirmed: bool = False
+) -> StoreOrigin:
     """Return the store at ``root``; ``commit_log`` names the CommitLog folders of a multi-path one.
 
-    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name:
-    also where queues are in RocksDB, and the package that reads it is not installed.
+    ``takes_unconfirmed``: of queues in RocksDB, also what lies behind the end of what a
+    controller's group confirmed. Raises StoreNotFoundError, NotAStoreError, or
+    UnsupportedStoreError with the flavour's name: also where queues are in RocksDB, and the package
+    that reads it is not installed; InvalidOptionError where queues in files have no such thing.
     """
     found = open_dir(root, commit_log, in_rocksdb=True, in_batches=True)
+    found = replace(found, takes_unconfirmed=takes_unconfirmed)
     path = rocksdb_queues(found)
+    if path is None and takes_unconfirmed:
+        raise InvalidOptionError(READ_UNCOMMITTED, "true", _BY_LOG_ONLY.format(found.root))
     if path is None:
-        return StoreOrigin(found.folder, found.commit_log, dledger=found.dledger)
+        return StoreOrigin(found.folder, found.commit_log, **found.kinds)
     check_installed(f"{found.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")
     from mqstore.read.rocksdb_bounds import RocksOrigin
 
-    return RocksOrigin(found.folder, found.commit_log, path, dledger=found.dledger)
+    return RocksOrigin(found.folder, found.commit_log, path, **found.kinds)
 
 
 def open_store(root: Root, commit_log: Sequence[str | Folder] = ()) -> Store:

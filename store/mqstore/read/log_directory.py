@@ -19,6 +19,7 @@ import numpy as np
 from mqstore.derive.log_queues import LogQueues, gaps_and_doubles
 from mqstore.derive.log_sections import LogDamage, LogUnits
 from mqstore.derive.section_files import QueueTotals, edges_of
+from mqstore.derive.unconfirmed import unconfirmed
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import InvalidOptionError, StoreError, UnsupportedTopicError
 from mqstore.files.base.store_dir import Root, open_dir
@@ -63,21 +64,28 @@ class LogOrigin(StoreOrigin):
         return LogRecords(Store(place, read_mode), queues, self.damages)
 
 
-def open_by_log(root: Root, commit_log: Sequence[str] = (), cache: str = "") -> LogOrigin:
+def open_by_log(
+    root: Root,
+    commit_log: Sequence[str] = (),
+    cache: str = "",
+    *,
+    takes_unconfirmed: bool = False,
+) -> LogOrigin:
     """Return the store at ``root``, to be read by its CommitLog.
 
-    ``cache`` is a directory for what walks find; by default mqlog's in the user's cache. Raises
-    StoreNotFoundError, NotAStoreError, UnsupportedStoreError; InvalidOptionError for a
-    cache directory in the store.
+    ``takes_unconfirmed``: also behind what a controller's group confirmed. ``cache`` is a directory
+    for what walks find; by default mqlog's in the user's cache. Raises StoreNotFoundError,
+    NotAStoreError, UnsupportedStoreError; InvalidOptionError for a cache directory in the store.
     """
     found = open_dir(root, commit_log, by_log=True)
+    found = replace(found, takes_unconfirmed=takes_unconfirmed)
     cache = os.path.abspath(cache or default_cache())  # noqa: PTH100
     real = os.path.realpath(cache)
     for folder in (found.folder, *found.commit_log):
         if f"{real}/".startswith(f"{folder.real_path}/"):
             expected = f"lies in the store {found.root}: name another directory in cacheDir"
             raise InvalidOptionError(CACHE_DIR, cache, expected)
-    return LogOrigin(found.folder, found.commit_log, cache, dledger=found.dledger)
+    return LogOrigin(found.folder, found.commit_log, cache, **found.kinds)
 
 
 class LogBounds(StoreBounds):
@@ -121,6 +129,9 @@ class LogBounds(StoreBounds):
         if strict:
             check_log_files(self.store.log)
         self._report_damages(strict=strict)
+        left_out = unconfirmed(self.origin, self.store.log)
+        if left_out is not None:
+            _LOG.warning("%s", left_out)
         found = [q for q in self.queues.queues if topics is None or topics(q[0])]
         found = [queue for queue in found if self._is_readable(queue, strict=strict)]
         self._warn_of_gaps(found)

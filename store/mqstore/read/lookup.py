@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from mqstore.derive.index_epochs import IndexEpochs
 from mqstore.derive.records import WHOLE
+from mqstore.errors import CorruptStoreError
+from mqstore.files.config.epochs import load_epochs
 from mqstore.files.index.index_file import IndexFile
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import next_record
 from mqstore.files.store import Store
 from mqstore.format.arrays import Span, TopicQueue
@@ -42,7 +44,7 @@ def narrow(
         return []
     hashes = hashes_of({piece.topic for piece in slices}, _named(keys, msg_ids))
     files, candidates = _trusted(store, hashes)
-    covered = _coverage(store.log, files)
+    covered = _coverage(store, files)
     inside: list[QueueSlice] = []
     scanned: list[QueueSlice] = []
     for piece in slices:
@@ -79,17 +81,27 @@ def offset_of(msg_id: str) -> int | None:
     return int(match.group(1), 16) if match else None
 
 
-def _coverage(log: CommitLog, files: Sequence[IndexFile]) -> list[Span]:
+def _coverage(store: Store, files: Sequence[IndexFile]) -> list[Span]:
     """Return ranges [low, high) of physical offsets whose keys are all in the index.
 
     A file covers from its first record to its last; two files follow each other if the next
     record after the end of one is the first of the other. Where a file is missing or broken
-    there is a gap. The very last record may have been put with only some of its keys.
+    there is a gap. The very last record may have been put with only some of its keys. Of a replica
+    whose epochs cannot be known nothing is covered.
     """
     ranges: list[Span] = []
+    try:
+        known = IndexEpochs(store.log, load_epochs(store.place))
+    except CorruptStoreError as error:
+        _LOG.warning("%s; so its IndexFiles are not used", error)
+        return ranges
     for number, file in enumerate(files):
-        low, end = int(file.header["begin_physical_offset"]), file.end_physical_offset
-        high = end if number == len(files) - 1 else next_record(log, end)
+        span = known.covered(file)
+        if span is None:
+            continue
+        low, high = span
+        if high == file.end_physical_offset and number < len(files) - 1:
+            high = next_record(store.log, high)
         if ranges and ranges[-1][1] >= low:
             low = ranges.pop()[0]
         ranges.append((low, high))

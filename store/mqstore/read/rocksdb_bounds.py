@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from mqstore.derive.rocksdb_queues import RocksQueues
+from mqstore.derive.unconfirmed import unconfirmed
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.store import Store
 from mqstore.read.by_log import default_cache
@@ -38,6 +39,7 @@ class RocksOrigin(StoreOrigin):
     def records(self, read_mode: str = "pread") -> StoreRecords:
         """Open the store to read records. Raises as ``RocksBounds.snapshot``."""
         place = open_dir(self.folder, self.commit_log, in_rocksdb=True)
+        place = replace(place, takes_unconfirmed=self.takes_unconfirmed)
         return StoreRecords(rocksdb_store(place, self.queue_path, self.known, read_mode))
 
 
@@ -99,6 +101,9 @@ class RocksBounds(StoreBounds):
             if strict:
                 raise error
             _LOG.warning("%s", error)
+        left_out = unconfirmed(self.origin, self.store.log)
+        if left_out is not None:
+            _LOG.warning("%s", left_out)
         self.origin = replace(self.origin, known=self._queues.keys)
         return replace(found, origin=self.origin)
 

@@ -97,6 +97,7 @@ def _selection(options: ReadOptions, roots: tuple[Folder, ...]) -> Selection:
         by_log=options.queues == BY_LOG_WORD,
         cache=options.cache_dir or "",
         tier=options.tier,
+        takes_unconfirmed=options.read_uncommitted,
     )
 
 
@@ -111,6 +112,7 @@ def open_other(
     """
     chosen = _selection(options, other.roots())
     selection = replace(chosen, commit_log=(), broker_names=(), by_log=False, cache="", tier=None)
+    selection = replace(selection, takes_unconfirmed=False)
     if topics is not None:
         selection = replace(selection, subscribe=tuple(sorted(topics)), subscribe_pattern=None)
     strict = options.on_corrupt == "fail"

@@ -31,7 +31,7 @@ from mqstore.live.remoting.address import Address, is_address, parse_address
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options import store_paths
 from mqstore.options.store_paths import expand
-from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR, QUEUES
+from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR, QUEUES, READ_UNCOMMITTED
 from mqstore.read.capabilities import NO_STREAM
 from mqstore.read.directory import open_origin
 from mqstore.read.selection import OpenStores, Selection, broker_names
@@ -58,8 +58,12 @@ OF_STORES: Final = (
     "readMode",
     QUEUES,
     CACHE_DIR,
+    READ_UNCOMMITTED,
 )
 """Options that say how directories are read."""
+_BY_LOG_ONLY: Final = (
+    "is for what the CommitLog has and no queue: read the store with queues=log (mqlog: --from-log)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +237,19 @@ def _cluster(
 
 def _open_store(root: Folder, selection: Selection) -> StoreOrigin:
     """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
+    takes_unconfirmed = selection.takes_unconfirmed
     if selection.by_log:
         if root.lacks_files:
             expected = f"is for one store: {root} has what several points have. Name a point"
             raise InvalidOptionError(QUEUES, BY_LOG_WORD, expected)
         from mqstore.read.log_directory import open_by_log
 
-        return open_by_log(root, selection.commit_log, selection.cache)
+        return open_by_log(
+            root, selection.commit_log, selection.cache, takes_unconfirmed=takes_unconfirmed
+        )
     if selection.tier is not None:
+        if takes_unconfirmed:
+            raise InvalidOptionError(READ_UNCOMMITTED, "true", _BY_LOG_ONLY)
         if root.is_remote:
             expected = f"is for directories, and {root.name} is read at rest: restore it first"
             raise InvalidOptionError(STORE_PATH_TIERED, selection.tier, expected)
@@ -250,5 +259,7 @@ def _open_store(root: Folder, selection: Selection) -> StoreOrigin:
     if root.is_remote:
         from mqstore.read.at_rest import open_at_rest
 
+        if takes_unconfirmed:
+            raise InvalidOptionError(READ_UNCOMMITTED, "true", _BY_LOG_ONLY)
         return open_at_rest(root)
-    return open_origin(root, selection.commit_log)
+    return open_origin(root, selection.commit_log, takes_unconfirmed=takes_unconfirmed)

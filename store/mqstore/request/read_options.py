@@ -19,7 +19,7 @@ from mqstore.files.queue.tier_queue import STORE_PATH_TIERED
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.read.admission import Admission
-from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR, QUEUES
+from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR, QUEUES, READ_UNCOMMITTED
 from mqstore.read.plan import MAX_PARTITION_BYTES
 from mqstore.read.retention import RetentionPolicy, policy_of_file
 from mqstore.read.settings import ScanOptions
@@ -145,6 +145,7 @@ class ReadOptions(ScanOptions):
     tier: str | None = option(STORE_PATH_TIERED, tier_path)
     queues: str = option(QUEUES, one_of("files", BY_LOG_WORD), "files")
     cache_dir: str | None = option(CACHE_DIR, store_paths.absolute)
+    read_uncommitted: bool = option(READ_UNCOMMITTED, grammar.boolean, False)
     include_system_topics: bool = option("includeSystemTopics", grammar.boolean, False)
     columns: str = option("columns", any_text, "standard")
     starting_offsets: QueueRange = option("startingOffsets", _starting_offsets, FROM_EARLIEST)

@@ -31,7 +31,7 @@ BY_TIME: Final = frozenset({"startingTimestamp", "endingTimestamp"})
 BY_GROUP: Final = frozenset({"groups", "includeSystemTopics"})
 LOOKS: Final = frozenset({"lookAgain", "samples", "fileReservedTime", "brokerConf"})
 """The options of tables that compare with earlier looks, or foresee what retention deletes."""
-FROM_LOG: Final = frozenset({"queues", "cacheDir"})
+FROM_LOG: Final = frozenset({"queues", "cacheDir", "readUnCommitted"})
 """The options of tables that can be read by the CommitLog alone."""
 BY_RANGE: Final = BY_TIME | {
     "startingOffsets",

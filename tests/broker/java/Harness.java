@@ -84,6 +84,11 @@ public final class Harness {
             case "sendAll":  // TOPIC COUNT BODY_BYTES BATCH
                 return Sends.run(session, a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
                         Integer.parseInt(a[4]));
+            case "keyed":  // TOPIC PREFIX COUNT FILE
+                try (OutputStream out = open(a[4])) {
+                    Keyed.send(session, a[1], a[2], Integer.parseInt(a[3]), out);
+                }
+                return null;
             case "dump":  // TOPIC (empty: all) FILE
                 try (OutputStream out = open(a[2])) {
                     return Dump.run(session, a[1], out);

@@ -12,10 +12,10 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict
 
 from mqstore.errors import (
     NotAStoreError,
@@ -28,6 +28,7 @@ from mqstore.files.base.directory import folder_of
 from mqstore.files.base.folder import Folder
 from mqstore.files.base.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.format import dledger, names
+from mqstore.format.epochs import EPOCH_FILE, IDENTITY_FILE
 
 Root: TypeAlias = str | os.PathLike[str] | Folder
 """A store's root: a directory's path, or a folder opened before."""
@@ -40,14 +41,16 @@ ROCKSDB_CONSUME_QUEUE: Final = "ROCKSDB_CONSUME_QUEUE"
 BATCH_QUEUES: Final = "BATCH_CONSUME_QUEUE"
 _ROCKSDB_QUEUES: Final = (names.CONSUME_QUEUE, "consumequeue_rocksdb")
 
+_OF_REPLICAS: Final = frozenset({EPOCH_FILE, f"{EPOCH_FILE}.bak", IDENTITY_FILE})
+
 # Path below the root, flavour, why.
 _NOT_WRITABLE: Final[tuple[tuple[str, StoreFlavour, str], ...]] = (
     (
-        "epochFileCheckpoint",
+        EPOCH_FILE,
         "CONTROLLER",
         "a controller or another replica decides where this log ends",
     ),
-    ("brokerIdentity", "CONTROLLER", "the broker belongs to a controller's group"),
+    (IDENTITY_FILE, "CONTROLLER", "the broker belongs to a controller's group"),
     *(
         (
             f"{path}/CURRENT",
@@ -72,6 +75,14 @@ _MADE_IN: Final = (
 )
 
 
+class Kinds(TypedDict):
+    """The keywords of a StoreDir: see its fields."""
+
+    dledger: str
+    is_replica: bool
+    takes_unconfirmed: bool
+
+
 @dataclass(frozen=True, slots=True)
 class StoreDir:
     """A store's root and its CommitLog folders, opened. It travels into tasks."""
@@ -80,6 +91,10 @@ class StoreDir:
     commit_log: tuple[Folder, ...]
     dledger: str = field(default="", kw_only=True)
     """The folder ``dledger-SELFID`` in the root; empty where the CommitLog has no entries."""
+    is_replica: bool = field(default=False, kw_only=True)
+    """Whether it is of a controller's group, which decides where the log ends."""
+    takes_unconfirmed: bool = field(default=False, kw_only=True)
+    """Whether a read by the log goes on behind what its group confirmed: readUnCommitted."""
 
     @classmethod
     def at(cls, root: Root) -> "StoreDir":
@@ -91,6 +106,15 @@ class StoreDir:
     def root(self) -> str:
         """The root's full path or address."""
         return self.folder.name
+
+    @property
+    def kinds(self) -> "Kinds":
+        """What an origin of the same store takes over, as keywords."""
+        return {
+            "dledger": self.dledger,
+            "is_replica": self.is_replica,
+            "takes_unconfirmed": self.takes_unconfirmed,
+        }
 
     def path(self, *parts: str) -> Path:
         """Return ``root/parts…`` for a message or for the write side."""
@@ -123,9 +147,12 @@ def open_dir(
     found.check_there()
     for folder in folders:
         folder.check_there("CommitLog directory")
-    place = _dledger(found, folders) or (
+    listed = found.names()
+    place = _dledger(found, folders, listed) or (
         StoreDir(found, folders) if folders else StoreDir.at(found)
     )
+    if not place.dledger and not _OF_REPLICAS.isdisjoint(listed):
+        place = replace(place, is_replica=True)
     if not by_log:
         _refuse_queues(place, in_rocksdb=in_rocksdb, in_batches=in_batches)
     is_plain = not folders and not place.dledger
@@ -147,13 +174,13 @@ def _has_log(root: Folder) -> bool:
         raise UnsafePathError(error.path, f"{error.reason}{_LINKED_LOG.format(target)}") from None
 
 
-def _dledger(root: Folder, folders: tuple[Folder, ...]) -> StoreDir | None:
+def _dledger(root: Folder, folders: tuple[Folder, ...], listed: Sequence[str]) -> StoreDir | None:
     """Return the store of a broker with a DLedger CommitLog; None if it has none.
 
     Its old CommitLog, of a time before, comes first: DLedgerCommitLog#dividedCommitlogOffset.
     Raises UnsafePathError for a link, UnsupportedStoreError where the folders are not clear.
     """
-    found = [name for name in root.names() if name.startswith(dledger.FOLDER_PREFIX)]
+    found = [name for name in listed if name.startswith(dledger.FOLDER_PREFIX)]
     found = [name for name in found if root.is_directory(name)]
     if len(found) > 1:
         meant = [n for n in found if root.at(f"{n}/{dledger.DATA}") in folders]

@@ -19,6 +19,7 @@ from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.base.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.replica_log import ReplicaLog
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.format.arrays import Structs
 from mqstore.format.dledger import (
@@ -47,6 +48,8 @@ def open_log(
     """
     if place.dledger:
         return EntryLog(place, read_mode, known)
+    if place.is_replica and not place.takes_unconfirmed:
+        return ReplicaLog(place, read_mode, known)
     return CommitLog(place.commit_log, read_mode)
 
 

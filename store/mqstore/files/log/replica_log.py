@@ -1,0 +1,148 @@
+"""The CommitLog of a replica of a controller's group, up to where its group agreed.
+
+A master enters records into queues, and consumers get them, up to the confirm offset; what lies
+behind it, some replicas have and no producer was told of. Whether the group ever had it, no file of
+this disk tells. How far it agreed, two places tell, each with a delay: confirmPhyOffset of the
+checkpoint, which is written once a minute and when the broker stops, and which stands still on a
+master that is alone in its set of replicas; and what was entered into the queues. The later of the
+two counts, so a read by the log ends where a read by queues does.
+
+Queues in RocksDB are flushed seldom. There an IndexFile may tell more: a broker puts the keys of a
+record when it enters it into its queue.
+
+Reference: CommitLog#getConfirmOffset, #recoverAbnormally;
+DefaultMessageStore.ReputMessageService#getReputEndOffset; RocksDBConsumeQueueStore.
+"""
+
+# ruff: noqa: PLC0415
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+from typing import Final
+
+from mqstore.errors import CorruptStoreError, StoreError
+from mqstore.files.base.store_dir import StoreDir, rocksdb_queues
+from mqstore.files.config import checkpoint
+from mqstore.files.index.index_file import list_index_files
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.batch_queue import BatchQueue
+from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
+from mqstore.files.queue.units import Units
+from mqstore.format import names
+from mqstore.format.index_file import FIRST_UNIT
+from mqstore.format.message import RECORD_MAGICS
+
+READ_UNCOMMITTED: Final = "readUnCommitted"
+_CONFIRM_POSITION: Final = 32
+
+
+class ReplicaLog(CommitLog):
+    """Reads the plain files of ``place``; ``committed_end`` is where its group agreed."""
+
+    def __init__(
+        self, place: StoreDir, read_mode: str = "pread", known: CommitLog | None = None
+    ) -> None:
+        super().__init__(place.commit_log, read_mode)
+        self._known = known
+        self._place = place
+
+    @cached_property
+    def committed_end(self) -> int:
+        """The later of the confirm offset and the end of what was entered into queues."""
+        known = None if self._known is None else self._known.committed_end
+        if known is not None:
+            return known
+        return min(max(self.confirmed or 0, self.entered, self.low), self.high)
+
+    def check_committed(self) -> None:
+        """Raise CorruptStoreError where there are records and nothing tells which are agreed on."""
+        if self.files.files and self.confirmed is None and self.entered <= self.low:
+            reason = (
+                "how far its group agreed on this replica's log cannot be known: neither this file "
+                f"nor a ConsumeQueue tells. {READ_UNCOMMITTED}=true reads all that it has"
+            )
+            path = f"{self._place.root}/{names.CHECKPOINT}"
+            raise CorruptStoreError(path, _CONFIRM_POSITION, reason)
+
+    @cached_property
+    def confirmed(self) -> int | None:
+        """ConfirmPhyOffset of the checkpoint: behind the last confirmed record; None if unknown."""
+        found = checkpoint.load(self._place)
+        offset = -1 if found is None else int(found["confirm_phy_offset"])
+        return offset if offset >= 0 else None
+
+    @cached_property
+    def entered(self) -> int:
+        """Where the last record ends that was entered into queues; 0 if nothing tells."""
+        with suppress(StoreError, OSError):
+            path = rocksdb_queues(self._place)
+            if path is not None:
+                return max(self._by_database(path), self._by_index)
+            return self._by_queues
+        return 0
+
+    def _by_database(self, path: str) -> int:
+        """Return the database's checkpoint; 0 where it cannot be opened."""
+        from mqstore.files.rocksdb.unit_table import UnitTable
+
+        table = UnitTable(self._place.folder, path)
+        with suppress(StoreError, OSError):
+            try:
+                return table.checkpoint()
+            finally:
+                table.close()
+        return 0
+
+    @cached_property
+    def _by_index(self) -> int:
+        """Return where the record ends whose keys were put last, if it lies where the index says.
+
+        An index that lost records to a cut of the log names what is not there any more.
+        """
+        for file in reversed(list_index_files(self._place)):
+            place = file.end_physical_offset
+            if file.count <= FIRST_UNIT or not self.low <= place < self.high:
+                continue
+            end = self._record_end(place, stored_ms=int(file.header["end_timestamp_ms"]))
+            if end:
+                return end
+        return 0
+
+    @cached_property
+    def _by_queues(self) -> int:
+        """Return where the last record ends that a ConsumeQueue names and that lies there."""
+        ends = sorted(self._queue_ends(), key=lambda one: -one[0])
+        for _, queue, high in ends:
+            with suppress(StoreError, OSError):
+                for unit in queue.read(high - 1, high):
+                    end = self._record_end(int(unit["physical_offset"]), size=int(unit["size"]))
+                    if end:
+                        return end
+        return 0
+
+    def _queue_ends(self) -> Iterator[tuple[int, Units, int]]:
+        """Yield for each queue where its last record ends, and the queue offset behind it."""
+        for folder, kind in (
+            (names.CONSUME_QUEUE, ConsumeQueue),
+            (names.BATCH_CONSUME_QUEUE, BatchQueue),
+        ):
+            with suppress(StoreError):
+                for name in each_queue(self._place, folder):
+                    with suppress(StoreError, OSError):
+                        queue = kind(self._place, *name)
+                        look = queue.look(self.low)
+                        if look.low < look.high:
+                            yield look.end, queue, look.high
+
+    def _record_end(self, place: int, *, size: int = 0, stored_ms: int = -1) -> int:
+        """Return where the record ends that lies there and is as expected; 0 if it is not."""
+        header = self.header(place) if self.low <= place < self.high else None
+        if header is None or int(header["magic"]) not in RECORD_MAGICS:
+            return 0
+        its_size, its_ms = int(header["total_size"]), int(header["store_timestamp_ms"])
+        is_here = int(header["physical_offset"]) == place and its_size > 0
+        is_expected = its_size == (size or its_size) and its_ms == (
+            its_ms if stored_ms < 0 else stored_ms
+        )
+        return place + its_size if is_here and is_expected else 0

@@ -1,0 +1,186 @@
+"""Fail-overs of a controller's group: each disk judged by what producers and clients were told.
+
+A group of three goes through one fail-over after the other. Its master ends in one of three ways,
+most often while a slave hangs: what is sent then, no producer is told to be stored. Then another
+replica leads on, takes more messages, and the old one comes back and cuts its log.
+
+A disk holds no record that the group never had, and that of the living master all that was
+acknowledged: by its queues and by its log, before and after it was stopped. With
+``allAckInSyncStateSet=false`` the old master itself told producers that it has a message, and the
+group may lose it: there a disk may have what it acknowledged.
+"""
+
+import json
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broker.harness import Cluster, Row
+from broker.replicas import REPLICAS, Replicas
+from broker.toolchain import Toolchain
+from mqstore.check import check
+from support import planned, soak
+from support.processes import until
+
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
+
+FAIL_OVERS: Final = soak.size("fail_overs", check=1, test=1, whole=13)
+"""Of each of the four groups."""
+TOPIC: Final = "FailOvers"
+ENDS: Final = ("kill", "freeze", "stop")
+Place = tuple[int, int, str]
+
+
+@dataclass
+class Told:
+    """What producers were told of all messages: key → status."""
+
+    status: dict[str, str] = field(default_factory=dict)
+
+    def take(self, rows: Sequence[Row]) -> None:
+        self.status |= {str(row["key"]): str(row["status"]) for row in rows}
+
+    @property
+    def acknowledged(self) -> set[str]:
+        return {key for key, status in self.status.items() if status == "SEND_OK"}
+
+
+def held(root: Path, cache: Path | None = None) -> dict[Place, str]:
+    """Return the key of each message of a disk, by its queues or by its log."""
+    by_log = {} if cache is None else {"queues": "log", "cacheDir": str(cache)}
+    rows = planned.rows(str(root), subscribe=TOPIC, columns="full", **by_log)
+    return {(r["queueId"], r["queueOffset"], r["msgId"]): r["keys"] for r in rows}
+
+
+def pulled(group: Replicas, master: str) -> dict[Place, str]:
+    """Return what the client pulls from the master."""
+    dumped = group.brokers[master].dump(TOPIC)
+    assert dumped.problems == []
+    return {
+        (r["queueId"], r["queueOffset"], r["msgId"]): r["properties"]["KEYS"] for r in dumped.rows
+    }
+
+
+class FailOver:
+    """One fail-over of a group: what ends its master, and how, are drawn by a seed."""
+
+    def __init__(self, group: Replicas, told: Told, folder: Path, number: int, seed: int) -> None:
+        rng = random.Random(seed)
+        self._group, self._told, self._folder = group, told, folder
+        self._name = f"f{number}"
+        self._end = rng.choice(ENDS)
+        self._hangs = rng.random() < 0.7
+        self._counts = [rng.randrange(20, 90) for _ in range(3)]
+        self.says = f"{self._name}: {self._end}, a slave {'hangs' if self._hangs else 'is well'}"
+
+    def run(self, *, is_all_acknowledged: bool) -> str:
+        """Let it happen, and judge the disks; return the new master."""
+        group, told = self._group, self._told
+        first = group.master()
+        group.in_sync(len(REPLICAS))
+        self._send(first, "a", self._counts[0])
+        slaves = [name for name in REPLICAS if name != first]
+        hanging, other = random.Random(self._name).sample(slaves, 2)
+        if self._hangs:
+            group.brokers[hanging].freeze()
+            self._send(first, "u", self._counts[1])
+            group.brokers[other].kill()
+        self._end_master(first)
+        if self._hangs:
+            group.brokers[hanging].thaw()
+        second = group.master(other_than=first)
+        self._send(second, "b", self._counts[2])
+        truth = pulled(group, second)
+        if is_all_acknowledged:
+            assert told.acknowledged <= set(truth.values()), self.says
+        allowed = truth.keys()
+        for name in (first, other) if self._hangs else (first,):
+            self._judge(f"{name}-ended", group.roots[name], set(allowed), is_all_acknowledged)
+        copy = self._folder / f"{self._name}-{second}-live"
+        group.brokers[second].copy_store(group.roots[second], copy)
+        self._judge_living(copy, truth)
+        for name in (first, other) if self._hangs else (first,):
+            group.start(name)
+        group.in_sync(len(REPLICAS))
+        self._followed(truth)
+        assert pulled(group, second) == truth, self.says
+        return second
+
+    def _send(self, master: str, word: str, count: int) -> None:
+        self._told.take(self._group.brokers[master].send_keyed(TOPIC, f"{self._name}{word}", count))
+
+    def _end_master(self, name: str) -> None:
+        broker = self._group.brokers[name]
+        if self._end == "stop":
+            broker.stop()
+        elif self._end == "kill":
+            broker.kill()
+        else:
+            broker.freeze()
+            self._group.master(other_than=name)
+            broker.kill()
+
+    def _judge(self, name: str, root: Path, truth: set[Place], is_all: bool) -> None:
+        """Judge a disk of a replica that ended: it has nothing that the group never had."""
+        copy = self._folder / f"{self._name}-{name}"
+        shutil.copytree(root, copy)
+        acknowledged = self._told.acknowledged
+        for found in (held(copy), held(copy, self._folder / "cache")):
+            extra = {key for place, key in found.items() if place not in truth}
+            assert not (extra if is_all else extra - acknowledged), (self.says, name)
+        self._verify(copy)
+
+    def _judge_living(self, root: Path, truth: dict[Place, str]) -> None:
+        """Judge the disk of the master: it has all that the client gets, and no more."""
+        assert held(root) == truth, self.says
+        assert held(root, self._folder / "cache") == truth, self.says
+        keys = sorted(truth.values())
+        found = planned.rows(str(root), subscribe=TOPIC, keys=json.dumps(keys))
+        assert sorted(row["keys"] for row in found) == keys, self.says
+        self._verify(root)
+
+    def _followed(self, truth: dict[Place, str]) -> None:
+        """Wait until each replica has all, and judge a copy of it."""
+        for name in REPLICAS:
+            copy = self._folder / f"{self._name}-{name}-followed"
+
+            def has_all(name: str = name, copy: Path = copy) -> bool:
+                shutil.rmtree(copy, ignore_errors=True)
+                self._group.brokers[name].copy_store(self._group.roots[name], copy)
+                return held(copy) == truth
+
+            until(has_all)
+            self._judge_living(copy, truth)
+
+    def _verify(self, root: Path) -> None:
+        assert [f for f in check(root) if f.severity == "error"] == [], self.says
+        shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def today(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(toolchain, "5.5.1", tmp_path_factory.mktemp("fail-overs-")) as cluster:
+        yield cluster
+
+
+@soak.only
+@pytest.mark.parametrize("queues", ["files", "RocksDB"])
+@pytest.mark.parametrize("is_all_acknowledged", [True, False])
+def test_each_disk_has_what_its_group_agreed_on(
+    today: Cluster, tmp_path: Path, is_all_acknowledged: bool, queues: str
+) -> None:
+    settings = {"allAckInSyncStateSet": str(is_all_acknowledged).lower()}
+    if queues == "RocksDB":
+        settings["storeType"] = "defaultRocksDB"
+    told = Told()
+    with Replicas(today, tmp_path, settings) as group:
+        group.master()
+        for number in range(FAIL_OVERS):
+            one = FailOver(group, told, tmp_path, number, soak.SEED * 1000 + number)
+            soak.tell(one.says)
+            one.run(is_all_acknowledged=is_all_acknowledged)

@@ -41,7 +41,7 @@ class Selection:
     ``with_state``: also half messages and the state of groups; ``by_group``: it is about both.
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``. ``tier`` is
     the directory of tiered storage that the brokers of the stores have.
-    ``takes_unconfirmed``: what is made from the log goes on behind what a controller's group agreed.
+    ``takes_unconfirmed``: it goes on behind what a controller's group agreed on.
     """
 
     roots: tuple[Folder, ...]

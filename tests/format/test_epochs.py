@@ -3,6 +3,8 @@
 import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqstore.format.epochs import MAX_EPOCH_BYTES, Epoch, divergence, parse_epochs
 
@@ -63,3 +65,23 @@ def test_a_log_is_stale_from_where_the_other_goes_on_with_a_newer_epoch(
 ) -> None:
     newer = divergence([Epoch(*one) for one in ours], [Epoch(*one) for one in theirs])
     assert (None if newer is None else newer.start) == stale_from
+
+
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 60), st.binary(max_size=12)), max_size=8),
+    cut=st.integers(0, 80),
+)
+def test_any_bytes_are_epochs_that_ascend_or_an_error(
+    edits: list[tuple[int, bytes]], cut: int
+) -> None:
+    data = bytearray(written("1-0", "5-171422", "9-292694", crc=0))
+    for at, new in edits:
+        data[at : at + len(new)] = new
+    try:
+        epochs = parse_epochs(bytes(data[:cut]))
+    except ValueError:
+        return
+    starts = [epoch.start for epoch in epochs]
+    assert starts == sorted(starts)
+    assert all(0 <= start < 2**63 for start in starts)
+    assert len({epoch.number for epoch in epochs}) == len(epochs)

@@ -21,7 +21,7 @@ from mqstore.copy.take_point import take_point
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.points.backing import LocalBacking
 from mqstore.format.checkpoint import CHECKPOINT
-from support import goldens, planned
+from support import goldens, planned, rocksdb
 
 CONTROLLER, DEFAULT = goldens.CONTROLLER, goldens.CONTROLLER_DEFAULT
 TAIL = 120
@@ -225,3 +225,45 @@ def test_a_unit_that_names_no_record_does_not_move_the_agreed_end(tmp_path: Path
     data[end : end + 20] = (1 << 17).to_bytes(8) + (557).to_bytes(4) + bytes(8)
     path.write_bytes(data)
     assert len(rows(root, tmp_path / "cache")) == 300
+
+
+def test_queues_in_rocksdb_end_where_the_group_agreed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A killed broker has flushed few units; the others are made from the log."""
+    root = goldens.unpack(CONTROLLER, tmp_path, "r1-killed")
+    rocksdb.move_queues(root, before=100_000)
+    agreed = expected(CONTROLLER, before=168_080)
+    assert places(planned.rows(str(root))) == agreed
+    assert "120 records behind physical offset 168080 are left out" in caplog.text
+    assert rows(root, tmp_path / "cache") == agreed
+    assert len(planned.rows(str(root), readUnCommitted="true")) == 300 + TAIL
+    backing = LocalBacking(f"{tmp_path}/points")
+    take_point(root, backing)
+    assert places(planned.rows(f"{backing.address}@1")) == agreed
+    assert errors(root) == []
+    assert salvage(root, tmp_path / "new").messages == 300
+
+
+def test_the_index_shows_how_far_a_master_came_that_is_alone_in_its_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of queues in RocksDB neither the confirm offset nor the database tells it."""
+    root = goldens.unpack(CONTROLLER, tmp_path, "r2-live")
+    rocksdb.move_queues(root, before=172_000)
+    assert places(planned.rows(str(root))) == expected(CONTROLLER)
+    assert rows(root, tmp_path / "cache") == expected(CONTROLLER)
+    assert "left out" not in caplog.text
+
+
+def test_without_an_index_the_messages_are_counted_that_a_lone_master_may_have(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = goldens.unpack(CONTROLLER, tmp_path, "r2-live")
+    rocksdb.move_queues(root, before=172_000)
+    shutil.rmtree(root / "index")
+    found = places(planned.rows(str(root)))
+    left_out = len(expected(CONTROLLER)) - len(found)
+    assert 190 < left_out < 200
+    assert f"{left_out} records behind physical offset" in caplog.text
+    assert places(planned.rows(str(root), readUnCommitted="true")) == expected(CONTROLLER)

@@ -1,6 +1,5 @@
 """A group of three replicas on loopback, whose controller elects the master: auto-switch HA."""
 
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -103,5 +102,4 @@ class Replicas:
         try:
             return str(self._cluster.ask("mqadmin", "clusterList", "-n", server)).splitlines()
         except JvmError:
-            time.sleep(0.2)
             return []

@@ -130,9 +130,9 @@ def fill(copy: CopyTarget, place: StoreDir) -> Filled:
     has_queues = rocksdb_queues(place) is None
     with open_store(place.root, place.commit_log) as store:
         end = find_copy_end(found, store)
-        left_out = unconfirmed(place, store.log)
-        if left_out is not None:
-            _LOG.warning("%s", left_out.left_out(_BY_SALVAGE))
+        behind = unconfirmed(place, store.log)
+        if behind is not None:
+            _LOG.warning("%s", behind.left_out(_BY_SALVAGE))
         if has_queues:
             with Store(place) as now:  # With the files that queues got since the look.
                 _copy_queues(copy, now, end)

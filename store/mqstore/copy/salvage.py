@@ -128,7 +128,8 @@ def _confirmed(place: StoreDir) -> int | None:
         return None
     reason = "neither its checkpoint nor a ConsumeQueue tells"
     try:
-        with ReplicaLog(place) as log:
+        log = ReplicaLog(place)
+        with log:
             confirmed = max(log.confirmed or 0, log.entered)
     except StoreError as error:
         confirmed, reason = 0, error.message()

@@ -44,7 +44,7 @@ from mqstore.format.names import COMMIT_LOG
 _COPIED_BYTES: Final = 1 << 22
 _MOST_MOVED: Final = 1_000_000  # stretches
 _SECTOR_BYTES: Final = 512
-_NO_END: Final = 2**63
+_ALL_CONFIRMED: Final = 2**63
 _PLACE_TAKEN: Final = "another record lies where this one says that it lies"
 _UNCONFIRMED: Final = (
     "nothing on this disk tells that the group of this replica agreed on it; "
@@ -61,7 +61,7 @@ class SalvagedLog(NewLog):
     ) -> None:
         """Take records before the physical offset ``confirmed`` of a replica; None: all."""
         super().__init__(copy, sources, report)
-        self._confirmed = _NO_END if confirmed is None else confirmed
+        self._confirmed = _ALL_CONFIRMED if confirmed is None else confirmed
         self._moved: list[tuple[SourceFile, Stretch]] = []
         self._closed: dict[str, int] = {}  # where blank records close source files, by name
 

@@ -24,7 +24,7 @@ from mqstore.files.store import Store
 from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreOrigin
 
-_BY_LOG_ONLY = (
+_FILES_HAVE_NONE = (
     "is for what the CommitLog has and no queue: {} keeps its queues in files, so read it with "
     "queues=log (mqlog: --from-log)"
 )
@@ -44,7 +44,7 @@ def open_origin(
     found = replace(found, takes_unconfirmed=takes_unconfirmed)
     path = rocksdb_queues(found)
     if path is None and takes_unconfirmed:
-        raise InvalidOptionError(READ_UNCOMMITTED, "true", _BY_LOG_ONLY.format(found.root))
+        raise InvalidOptionError(READ_UNCOMMITTED, "true", _FILES_HAVE_NONE.format(found.root))
     if path is None:
         return StoreOrigin(found.folder, found.commit_log, **found.kinds)
     check_installed(f"{found.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")

@@ -21,16 +21,17 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
+import numpy as np
+
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.base.store_dir import StoreDir, rocksdb_queues
 from mqstore.files.config import checkpoint
-from mqstore.files.index.index_file import list_index_files
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.files.queue.units import Units
 from mqstore.format import names
-from mqstore.format.index_file import FIRST_UNIT
+from mqstore.format.index_file import HEADER
 from mqstore.format.message import RECORD_MAGICS
 
 READ_UNCOMMITTED: Final = "readUnCommitted"
@@ -69,8 +70,8 @@ class ReplicaLog(CommitLog):
     def confirmed(self) -> int | None:
         """ConfirmPhyOffset of the checkpoint: behind the last confirmed record; None if unknown."""
         found = checkpoint.load(self._place)
-        offset = -1 if found is None else int(found["confirm_phy_offset"])
-        return offset if offset >= 0 else None
+        confirmed = -1 if found is None else int(found["confirm_phy_offset"])
+        return confirmed if confirmed >= 0 else None
 
     @cached_property
     def entered(self) -> int:
@@ -100,13 +101,14 @@ class ReplicaLog(CommitLog):
 
         An index that lost records to a cut of the log names what is not there any more.
         """
-        for file in reversed(list_index_files(self._place)):
-            place = file.end_physical_offset
-            if file.count <= FIRST_UNIT or not self.low <= place < self.high:
-                continue
-            end = self._record_end(place, stored_ms=int(file.header["end_timestamp_ms"]))
-            if end:
-                return end
+        listed = self._place.folder.names(names.INDEX)
+        for name in sorted(filter(names.is_index_file_name, listed), reverse=True):
+            data = self._place.folder.read_small(f"{names.INDEX}/{name}", HEADER.itemsize)
+            for header in np.frombuffer(data or b"", HEADER, len(data or b"") // HEADER.itemsize):
+                place, its_ms = int(header["end_physical_offset"]), int(header["end_timestamp_ms"])
+                end = self._record_end(place, stored_ms=its_ms) if place > 0 else 0
+                if end:
+                    return end
         return 0
 
     @cached_property

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from broker.harness import LOOPBACK, Broker, Cluster
-from broker.jvm import JvmError
 from broker.ports import free_ports
 from support.processes import until
 
@@ -52,6 +51,8 @@ class Replicas:
             for name in REPLICAS:
                 self.roots[name].mkdir(parents=True)
                 self.start(name)
+                if len(self.brokers) == 1:  # The first one is elected; its clients ask who leads.
+                    self.brokers[name].connect()
             self._stack = stack.pop_all()
         return self
 
@@ -99,7 +100,4 @@ class Replicas:
     def _listed(self) -> list[str]:
         """Return the lines of clusterList: cluster, broker, id (0: the master's), address."""
         server = self._cluster.name_server
-        try:
-            return str(self._cluster.ask("mqadmin", "clusterList", "-n", server)).splitlines()
-        except JvmError:
-            return []
+        return str(self._cluster.ask("mqadmin", "clusterList", "-n", server)).splitlines()

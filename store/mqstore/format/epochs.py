@@ -21,7 +21,7 @@ IDENTITY_FILE: Final = "brokerIdentity"
 MAX_EPOCH_BYTES: Final = 1 << 20
 """A longer file is no broker's: it has room for 30,000 epochs and more."""
 
-_DECIMAL: Final = re.compile(r"-?\d{1,10}")
+_HEAD_LINE: Final = re.compile(r"-?\d{1,10}")
 _ENTRY: Final = re.compile(r"(\d{1,10})-(\d{1,19})")
 _HIGHEST: Final = 2**63 - 1
 _CRC_BITS: Final = 0x7FFFFFFF
@@ -40,7 +40,7 @@ def parse_epochs(data: bytes) -> tuple[Epoch, ...]:
     if len(data) > MAX_EPOCH_BYTES:
         raise ValueError(f"more than {MAX_EPOCH_BYTES} bytes")
     lines = data.decode("ascii", "replace").splitlines()
-    if len(lines) < 2 or not all(map(_DECIMAL.fullmatch, lines[:2])):
+    if len(lines) < 2 or not all(map(_HEAD_LINE.fullmatch, lines[:2])):
         raise ValueError("its first two lines are not a count and a CRC-32")
     entries = lines[2:]
     if len(entries) != int(lines[0]):

@@ -71,7 +71,7 @@ def open_tiered(root: Root, tier: str, commit_log: Sequence[str | Folder] = ()) 
         raise InvalidOptionError(STORE_PATH_TIERED, tier, f"{expected}{TIER_METADATA}")
     folder = tier_folder(tier, metadata.broker)
     names = frozenset(metadata.queues)
-    return TieredOrigin(found.folder, found.commit_log, folder, names, dledger=found.dledger)
+    return TieredOrigin(found.folder, found.commit_log, folder, names, **found.kinds)
 
 
 def _tier_of(origin: TieredOrigin, store: Store, read_mode: str = "pread") -> Tier:

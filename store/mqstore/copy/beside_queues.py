@@ -20,6 +20,7 @@ from mqstore.files.copy_target import CopyTarget
 from mqstore.files.rocksdb.database import database_files, has_database
 from mqstore.files.store import Store
 from mqstore.format import names
+from mqstore.format.message import RECORD_MAGICS
 
 _LOG: Final = logging.getLogger(__name__)
 _NEVER_CHANGE: Final = (".sst", ".blob")
@@ -31,8 +32,9 @@ _COMPACTION_LEFT_OUT: Final = (
     "started on the copy get of these topics only what is sent then. A stopped broker's are taken"
 )
 _INDEX_LEFT_OUT: Final = (
-    "%s: a broker runs or was killed: %s is left out; its index of keys is the only one, and a "
-    "broker started on the copy finds none of its messages by key. A stopped broker's is taken"
+    "%s: a broker runs or was killed: %s is left out. There is no IndexFile: if its broker keeps "
+    "the index of keys there (indexRocksDBEnable), one started on the copy finds none of these "
+    "messages by key. A stopped broker's is taken"
 )
 _IN_DATABASE: Final = (
     "rocksdbstore has {}, and a broker that runs or was killed has not written all of it there: "
@@ -108,10 +110,15 @@ def _has_timers(store: Store) -> bool:
 def _left_out_index(store: Store) -> tuple[str, ...]:
     """Return the database where it has the only index, with a warning."""
     is_there = has_database(store.place.folder, names.ROCKSDB_STORE)
-    if not is_there or store.index_files or not store.queues:
+    if not is_there or store.index_files or not _has_messages(store):
         return ()
     _LOG.warning(_INDEX_LEFT_OUT, store.root, names.ROCKSDB_STORE)
     return (names.ROCKSDB_STORE,)
+
+
+def _has_messages(store: Store) -> bool:
+    header = store.log.header(store.log.low)
+    return header is not None and int(header["magic"]) in RECORD_MAGICS
 
 
 def _left_out_logs(place: StoreDir) -> tuple[str, ...]:

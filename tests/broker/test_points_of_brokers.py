@@ -170,6 +170,27 @@ def serves(cluster: Cluster, root: Path, settings: Mapping[str, str] | None = No
     assert [f for f in check(root) if f.severity == "error"] == []
 
 
+def test_all_points_without_a_gap_are_served_by_a_broker(cluster: Cluster, tmp_path: Path) -> None:
+    root, kept = tmp_path / "broker-a" / "store", tmp_path / "kept"
+    root.mkdir(parents=True)
+    with cluster.broker(root, SETTINGS) as broker:
+        sent = broker.produce(TOPIC, "Single", 300, seed=1)
+        broker.stop()
+    take_point(root, backing(kept))
+    for path in sorted((root / "commitlog").iterdir())[:2]:
+        path.unlink()
+    with cluster.broker(root, SETTINGS) as broker:
+        sent += broker.produce(TOPIC, "Single", 100, seed=2)
+        broker.stop()
+    take_point(root, backing(kept))
+    assert len(rows(root)[TOPIC, 0]) < len(rows_of(all_of(kept))[TOPIC, 0])
+    target = tmp_path / "restored"
+    restore_point(all_of(kept), target)
+    held = {(q, at) for (topic, q), its in rows(target).items() if topic == TOPIC for at, *_ in its}
+    assert held == {(row["queueId"], row["queueOffset"]) for row in sent}
+    serves(cluster, target)
+
+
 def test_a_point_of_queues_in_rocksdb_is_served_by_a_broker(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,8 @@ class FailOver:
         if self._hangs:
             group.brokers[hanging].thaw()
         second = group.master(other_than=first)
+        if self._end == "freeze":
+            group.brokers[first].kill()
         self._send(second, "b", self._counts[2])
         truth = pulled(group, second)
         if is_all_acknowledged:
@@ -122,8 +124,6 @@ class FailOver:
             broker.kill()
         else:
             broker.freeze()
-            self._group.master(other_than=name)
-            broker.kill()
 
     def _judge(self, name: str, root: Path, truth: set[Place], is_all: bool) -> None:
         """Judge a disk of a replica that ended: it has nothing that the group never had."""

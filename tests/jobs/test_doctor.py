@@ -9,9 +9,10 @@ import pytest
 
 from mqlog_jobs.output import render, views
 from mqlog_jobs.work import doctor
+from mqstore.check.replica import doubts_of
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis, folded
 from pyspark_mqlog.interpreter import NAMES
-from support import soak
+from support import goldens, soak
 
 
 def found(store: Path | None = None) -> dict[str, Diagnosis]:
@@ -157,3 +158,22 @@ def test_brokers_of_which_the_same_is_said_are_one_line() -> None:
     ]
     assert folded(settings[:2])[0].subject == "Settings broker-0, broker-1"
     assert folded(alone + alone) == alone + alone
+
+
+@pytest.mark.parametrize(
+    ("disk", "told"),
+    [
+        ("r1-killed", "120 records lie behind physical offset 168080"),
+        ("r2-live", "200 records that consumers get lie behind the confirmed offset 171422"),
+        ("r1-rejoined", None),
+    ],
+)
+def test_doctor_says_what_is_not_known_of_the_records_of_a_replica(
+    tmp_path: Path, disk: str, told: str | None
+) -> None:
+    root = goldens.unpack(goldens.CONTROLLER, tmp_path, disk)
+    doubts = doubts_of(root)
+    assert len(doubts) == (told is not None)
+    assert all(told is not None and text.startswith(told) for text in doubts)
+    diagnoses = doctor.examine(root, spark=False)
+    assert [one.found for one in diagnoses if one.subject == "Replica"] == doubts

@@ -13,6 +13,7 @@ from mqlog_jobs.output.amounts import several, size
 from mqlog_jobs.places import Named
 from mqstore.check.cluster import examine_cluster
 from mqstore.check.condition import Condition, look
+from mqstore.check.replica import doubts_of
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.native.registry import COMPILED, kernels_in_use
@@ -63,7 +64,7 @@ def _kernels() -> Diagnosis:
 def _store(store: Path, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
     try:
         snapshot = take(store, commit_log=commit_log)
-        condition = look(store)
+        condition, doubts = look(store), doubts_of(store, commit_log)
     except StoreError as error:
         yield Diagnosis(ERROR, "Store", str(error))
         return
@@ -80,6 +81,9 @@ def _store(store: Path, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
         yield Diagnosis(WARNING, "Store", found, advice)
     else:
         yield Diagnosis(GOOD, "Store", found)
+    for doubt in doubts:
+        advice = "mqlog audit of this store and another replica tells which of the two is stale"
+        yield Diagnosis(WARNING, "Replica", doubt, advice)
     yield from _writing(store, condition)
 
 

@@ -8,6 +8,7 @@ import logging
 import random
 import shutil
 import time
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from mqstore.errors import (
 )
 from mqstore.files.base.directory import Directory
 from mqstore.files.config.tier_metadata import TIER_METADATA, load
+from mqstore.read.directory import open_origin
+from mqstore.read.source import slices_of
 from mqstore.request.plan import plan_read, read_schema
 from mqstore.tables.catalog import CATALOG
 from pyspark_mqlog.options import parse_read, parse_stream
@@ -362,3 +365,18 @@ def test_a_copy_and_a_point_warn_of_the_tier_of_the_running_broker(
         found = planned.rows(str(tmp_path / name), table="backlog", groups=PULL_GROUP)
         assert {r["status"] for r in found} == {"TIERED"}
         assert sum(r["lag"] for r in found) == 200
+
+
+def test_what_widened_bounds_cannot_read_is_no_slice(root: Path) -> None:
+    """Tables about what is held read messages too, as those of dead letters: of the local log."""
+    with closing(open_origin(str(root)).bounds()) as source:
+        held = source.held()
+        queue = held.queue(BATCH, 0)
+        assert queue is not None
+        assert (queue.low, queue.readable_low) == (0, queue.local_low)
+        pieces = {(p.topic, p.queue_id): p.start for p in slices_of(held)}
+        for found in held.queues:
+            start = pieces.get((found.topic, found.queue_id))
+            assert start in (None, found.readable_low)
+        (first,) = source.first_at([queue], [0])
+        assert first == queue.readable_low

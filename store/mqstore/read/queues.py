@@ -41,6 +41,13 @@ class QueueBounds:
     """Where the local log begins, if ``low`` is that of tiered storage; None: not tiered."""
 
     @property
+    def readable_low(self) -> int:
+        """Where what can be read begins: the local log, if tiered storage was not named."""
+        if self.tier_low is None or self.local_low is None:
+            return self.low
+        return self.local_low
+
+    @property
     def messages(self) -> int:
         """How many messages it has: of a queue made from the log not ``high - low``."""
         return self.high - self.low if self.count is None else self.count

@@ -112,10 +112,11 @@ def slices_of(
 ) -> list[QueueSlice]:
     """Return the slices of (queue, start, end) ranges, half-open; of all that is held if None.
 
-    Empty ranges are left out.
+    Empty ranges are left out, and what tiered storage has that was not named.
     """
     if ranges is None:
         ranges = ((queue, queue.low, queue.high) for queue in snapshot.queues)
+    ranges = ((queue, max(start, queue.readable_low), end) for queue, start, end in ranges)
     origin, broker_name = snapshot.origin, snapshot.broker_name
     return [
         QueueSlice(origin, broker_name, queue.topic, queue.queue_id, start, end, queue.weight)

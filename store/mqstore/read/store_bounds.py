@@ -175,7 +175,8 @@ class StoreBounds:
 
     def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
         """Bisect: store timestamps do not go back within a queue (format rule §5.8.3)."""
-        return [self._first(queue, ms) for queue, ms in zip(queues, times_ms, strict=True)]
+        held = [replace(queue, low=queue.readable_low) for queue in queues]
+        return [self._first(queue, ms) for queue, ms in zip(held, times_ms, strict=True)]
 
     def went_back(self, queues: Sequence[QueueBounds]) -> list[bool]:
         """Look at 2 to 64 messages of each queue, spread evenly, the first and the last of them."""

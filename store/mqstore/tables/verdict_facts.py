@@ -218,5 +218,6 @@ def _scheduled(source: BoundsSource, held: Snapshot) -> Iterator[QueueSlice]:
 
 
 def _piece(held: Snapshot, queue: QueueBounds, start: int, end: int) -> list[QueueSlice]:
+    start = max(start, queue.readable_low)
     place = queue.topic, queue.queue_id, start, end
     return [QueueSlice(held.origin, held.broker_name, *place)] if start < end else []

@@ -41,6 +41,7 @@ class PlaceKeywords(TypedDict, total=False):
     max_frame_bytes: Value
     max_objects: Whole
     name_servers: Value
+    proxies: Value
     pull_batch_size: Whole
     pulls_in_flight: Whole
     queues: Value
@@ -108,6 +109,7 @@ class ScanKeywords(TypedDict, total=False):
     offset_map: Value
     on_corrupt: Value
     only_mapped: Flag
+    proxies: Value
     pull_batch_size: Whole
     pulls_in_flight: Whole
     queues: Value
@@ -177,6 +179,7 @@ class FollowKeywords(TypedDict, total=False):
     msg_ids: Value
     name_servers: Value
     on_corrupt: Value
+    proxies: Value
     pull_batch_size: Whole
     pulls_in_flight: Whole
     read_from: Value
@@ -250,6 +253,7 @@ class WriteKeywords(TypedDict, total=False):
     on_invalid: Value
     partitioner: Value
     producer_group: Value
+    proxies: Value
     pull_batch_size: Whole
     pulls_in_flight: Whole
     queue_nums: Whole

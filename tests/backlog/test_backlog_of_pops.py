@@ -20,6 +20,7 @@ from mqstore.backlog import (
     measure,
     split,
 )
+from mqstore.backlog.unseen import without_popping
 from mqstore.options.grammar import Sql92
 from mqstore.pop.state import POP, POP_FIFO, PULL, PopStanding
 from mqstore.read.directory import open_origin
@@ -184,3 +185,15 @@ def test_rocketmqs_numbers_of_a_group_that_pops_differ_for_a_reason(
     listed = Listed({"T": (1, 1, 6)}, frozenset({"g0"}), frozenset({("T", "g0")}), frozenset(), {})
     (row,) = rows(next(compare([item], BacklogRequest(), {item.origin: listed}, AS_OF_MS)))
     assert (row["progressDiff"], row["metricLag"], row["difference"]) == expected
+
+
+def test_a_group_with_messages_in_flight_popped_them_though_no_broker_knows_a_consumer(
+    laid: Laid,
+) -> None:
+    nothing = np.empty(0, np.int64)
+    inflight = PopStanding(7, 3, 2, 0, None, 0, nothing)
+    due = PopStanding(7, 3, 0, 2, None, 0, nothing)
+    found = [replace(one, consumers=0) for one in items(laid, [inflight, due, None], *[None] * 3)]
+    elsewhere = replace(found[0], queue_id=1, popped=due)
+    told = without_popping([*found, elsewhere])
+    assert [one.consumers for one in told] == [None, 0, 0, None]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from deliver.modelled import look_at_nothing
 from live.conftest import PATIENT
+from live.loopback import FakeQueue
 from live.taking import Take, TakingCluster
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.commit import Published, publish
@@ -514,6 +515,37 @@ def show_control_when(taking: TakingCluster, shown: Callable[[], bool]) -> None:
         return answer(opaque, fields | {"queueOffset": "1"} if hides else fields)
 
     taking.pulled = pulled  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_broker_of_which_servers_do_not_show_the_control_topic_yet_is_waited_for(
+    taking: TakingCluster, *, is_back: bool
+) -> None:
+    """They learn of a broker that came back topic by topic."""
+    for broker in ("broker-a", "broker-b"):
+        for topic in ("T", CONTROL):
+            taking.queues.setdefault((broker, topic, 0), FakeQueue())
+    route, asked = taking._route, 0
+
+    def without_broker_b(opaque: int, topic: str) -> bytes:
+        nonlocal asked
+        asked += topic == CONTROL
+        if topic != CONTROL or asked == 1 or (is_back and asked > 5):
+            return route(opaque, topic)
+        left = taking.queues.pop(("broker-b", CONTROL, 0))
+        try:
+            return route(opaque, topic)
+        finally:
+            taking.queues["broker-b", CONTROL, 0] = left
+
+    taking._route = without_broker_b  # type: ignore[method-assign]
+    if is_back:
+        assert once(taking, of([1, 2])).messages == 2
+        assert asked > 5
+        return
+    with pytest.raises(PublicationError, match="no server shows the topic on it"):
+        once(taking, of([1]), visibility_timeout_ms=50, send_timeout_ms=200)
+    assert taking.bodies("T") == []
 
 
 @pytest.mark.parametrize("behind", [0, 500])

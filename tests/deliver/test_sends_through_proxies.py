@@ -6,8 +6,11 @@ and started again meanwhile.
 
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -304,6 +307,30 @@ def test_a_read_goes_on_by_the_other_proxy(front: Front, harm: str) -> None:
     assert [row["brokerName"] for row in found] == [BROKER_NAME] * len(found)
 
 
+@pytest.mark.parametrize("words", [("cat",), ("why", "--group", "Nobody", "--topic")])
+def test_a_frozen_broker_behind_proxies_is_named_in_the_time_of_one_ask(
+    front: Front, words: tuple[str, ...]
+) -> None:
+    """However many requests an answer needs: retryTimeout is for all of them."""
+    topic, bodies = front.make(f"Cold-{words[0]}"), wanted(300)
+    job = prepare(SendSettings(cluster=front.settings(), topic=topic), part_of(bodies).schema)
+    send(job, [part_of(bodies)], partition=0, attempt=1)
+    front.live.broker.wait_for(topic, len(bodies))
+    place = f"rocketmq://{','.join(front.addresses)}"
+    limits = ("--option", "requestTimeout=3s", "--option", "retryTimeout=9s")
+    os.kill(front.live.broker.pid, signal.SIGSTOP)
+    try:
+        before = time.monotonic()
+        done = ran(words[0], place, *words[1:], topic, *limits)
+        took = time.monotonic() - before
+    finally:
+        os.kill(front.live.broker.pid, signal.SIGCONT)
+    assert done.returncode != 0
+    assert "MQLOG_BROKER_UNAVAILABLE.TIMEOUT" in done.stderr
+    assert BROKER_NAME in done.stderr
+    assert 8 < took < 60
+
+
 def test_the_only_proxy_is_waited_for_while_it_is_started_again(front: Front) -> None:
     """By a read under way, and by a stream, which goes on with what it had."""
     topic, bodies = front.make("Waited"), wanted(2_000)
@@ -331,15 +358,20 @@ def test_the_only_proxy_is_waited_for_while_it_is_started_again(front: Front) ->
     assert Counter(row["body"] for row in found) == Counter(bodies)
 
 
-def command(*words: str) -> dict[str, Any]:
-    """Run mqlog, which prints an object."""
-    done = subprocess.run(
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run mqlog."""
+    return subprocess.run(
         [sys.executable, "-c", direct.CLI, *words, "--json"],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
+
+
+def command(*words: str) -> dict[str, Any]:
+    """Run mqlog, which prints an object."""
+    done = ran(*words)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

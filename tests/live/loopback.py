@@ -404,7 +404,8 @@ class FakeCluster:
             topic: {"topic": topic, "subString": expression, "expressionType": kind}
             for topic, (expression, kind) in self.subscriptions.get(group, {}).items()
         }
-        found: dict[str, Any] = {"connectionSet": [{}] * count, "subscriptionTable": table}
+        clients = [{"clientId": f"client-{number}"} for number in range(count)]
+        found: dict[str, Any] = {"connectionSet": clients, "subscriptionTable": table}
         found["messageModel"] = "CLUSTERING"
         return json_answer(opaque, 0, _compact(found))
 

@@ -39,6 +39,27 @@ def lines(found: list[dict[str, str]], subject: str) -> list[tuple[str, str, str
     return [(r["severity"], r["found"], r["advice"]) for r in found if r["subject"] == subject]
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_name_server_that_lacks_a_broker_of_another_one_is_named(
+    look: Any, well: FakeCluster, *, is_whole: bool
+) -> None:
+    """As one that was started a moment ago, and one that the broker's namesrvAddr lacks."""
+    well.fill("T", 3, broker="broker-b")
+    with FakeCluster().running() as other:
+        other.addresses = {"broker-a": {0: well.address}}
+        if is_whole:
+            other.addresses["broker-b"] = {0: well.address}
+        found, code = look(address=f"rocketmq://{well.address},{other.address}")
+        ((severity, what, advice),) = lines(found, "Registrations")
+        assert code == 0
+    if is_whole:
+        assert (severity, what) == ("OK", "each name server has the same 2")
+        return
+    assert (severity, what) == ("warning", f"{other.address} lacks broker-b")
+    assert "misses the broker's messages" in advice
+    assert len(lines(found, "Broker broker-b")) == 1
+
+
 def no_java() -> None:
     raise JavaNotFoundError
 

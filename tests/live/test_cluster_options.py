@@ -78,6 +78,7 @@ def test_every_option_reaches_the_settings() -> None:
         "readFrom": "ANY",
         "endpoint": "nameserver",
         "brokerAddresses": '{"broker-a":"h:1"}',
+        "proxies": "p1,p2:7",
         "nameServers": "n1;n2:5",
     }
     found = cluster_settings(given, None, {})
@@ -88,6 +89,7 @@ def test_every_option_reaches_the_settings() -> None:
     assert found.tls == Tls("ca", "cert", "key", verify_host_name=False)
     assert found.limits == Limits(1_000, 2_000, 1 << 20)
     assert found.broker_addresses == {"broker-a": "h:1"}
+    assert found.proxies == ("p1:8080", "p2:7")
     assert len(given) + 1 == len(LIVE_OPTIONS)  # credentialsFile cannot stand with keys
     assert pickle.loads(pickle.dumps(found)) == found
 

@@ -9,6 +9,7 @@ import pytest
 
 from backlog.counted import AS_OF_MS, brute_force
 from live.loopback import FakeCluster, FakeQueue
+from live.proxied import FakeProxy
 from mqstore.backlog import BacklogRequest, measure, plan_all
 from mqstore.errors import UnknownGroupError
 from mqstore.read.selection import Selection
@@ -232,21 +233,26 @@ def test_offsets_are_what_brokers_tell(fake: FakeCluster) -> None:
     ]
 
 
+@pytest.mark.parametrize("server", [FakeCluster, FakeProxy])
 @pytest.mark.parametrize("expired", [1, 19])
-def test_a_queue_that_names_messages_that_expired_is_empty(fake: FakeCluster, expired: int) -> None:
+def test_a_queue_that_names_messages_that_expired_is_empty(
+    server: type[FakeCluster], expired: int
+) -> None:
     """As a 4.9 broker does whose CommitLog holds none of its messages any more."""
-    fake.fill("RMQ_SYS_TRACE_TOPIC", expired)
-    for queue in fake.queues.values():
-        queue.messages[:] = [None] * expired
-    fake.fill("T", 3)
-    fake.committed["RMQ_SYS_TRACE_TOPIC", "g", 0] = 0
-    assert table(fake, "traces") == []
-    (row,) = table(fake, "latency", subscribe="T")
-    assert (row["stage"], row["count"]) == ("BORN_TO_STORED", 3)
-    (queue,) = table(fake, "queues", subscribe="RMQ_SYS_TRACE_TOPIC")
-    assert (queue["minOffset"], queue["maxOffset"], queue["messageCount"]) == (expired, expired, 0)
-    (behind,) = table(fake, "backlog", groups="g")
-    assert (behind["lag"], behind["expired"], behind["status"]) == (0, expired, "EXPIRED")
+    with server().running() as fake:
+        fake.fill("RMQ_SYS_TRACE_TOPIC", expired)
+        for queue in fake.queues.values():
+            queue.messages[:] = [None] * expired
+        fake.fill("T", 3)
+        fake.committed["RMQ_SYS_TRACE_TOPIC", "g", 0] = 0
+        traced = {"subscribe": "RMQ_SYS_TRACE_TOPIC"}
+        assert table(fake, "traces", traceTopic="RMQ_SYS_TRACE_TOPIC") == []
+        (row,) = table(fake, "latency", subscribe="T")
+        assert (row["stage"], row["count"]) == ("BORN_TO_STORED", 3)
+        (held,) = table(fake, "queues", **traced)
+        assert (held["minOffset"], held["maxOffset"], held["messageCount"]) == (expired, expired, 0)
+        (behind,) = table(fake, "backlog", groups="g", **traced)
+        assert (behind["lag"], behind["expired"], behind["status"]) == (0, expired, "EXPIRED")
 
 
 def test_tags_are_counted_by_tag_and_not_by_hash(fake: FakeCluster) -> None:

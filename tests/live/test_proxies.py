@@ -35,8 +35,13 @@ from mqstore.live.remoting.errors import (
     NotServedError,
     RequestRefusedError,
 )
-from mqstore.live.remoting.requests import GET_BROKER_RUNTIME_INFO, GET_MAX_OFFSET, Request
-from mqstore.live.remoting.settings import ClusterSettings
+from mqstore.live.remoting.requests import (
+    GET_BROKER_RUNTIME_INFO,
+    GET_MAX_OFFSET,
+    Request,
+    pull,
+)
+from mqstore.live.remoting.settings import TOOLS_CONSUMER, ClusterSettings
 from mqstore.read.capabilities import COMMIT_GROUP
 from mqstore.read.scan import scan
 from mqstore.read.selection import Selection
@@ -244,9 +249,43 @@ def test_silence_that_does_not_end_is_an_error_by_name_in_time(
     proxy.fill(TOPIC, 500)
     proxy.is_silent = lambda request: request["code"] == code
     before = time.monotonic()
-    with pytest.raises(BrokerTimeoutError, match=r"broker-a through 127.*no answer in 0.5 s"):
+    with pytest.raises(BrokerTimeoutError, match=r"broker-a through 127.*no answer in the time"):
         bodies(connect(limits=QUICK, retry_timeout_ms=1_000))
     assert time.monotonic() - before < 30
+
+
+def test_all_that_is_asked_of_silent_brokers_at_once_costs_one_time_out(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    """Pulls go by four connections to each broker: one after the other they took 64 s here."""
+    for number in range(32):
+        proxy.fill(TOPIC, 5, broker=f"broker-{number // 4}", queue_id=number % 4)
+    cluster = connect(limits=replace(QUICK, request_timeout_ms=2_000), retry_timeout_ms=0)
+    queues = bounds(cluster, [cluster.known_route(TOPIC)])
+    assert len(queues) == 32
+    proxy.is_silent = lambda request: request["code"] == 11
+    proxy.requests.clear()
+    before = time.monotonic()
+    with pytest.raises(BrokerTimeoutError, match="no answer in 2 s"):
+        first_at(cluster, queues, [1] * len(queues))
+    assert time.monotonic() - before < 30
+    assert sum(request["code"] == 11 for request in proxy.requests) == 32
+
+
+def test_what_is_here_is_taken_though_others_had_used_up_the_time(
+    proxy: FakeProxy, connect: Connect
+) -> None:
+    """A broker's answer lies in its socket while another one is waited for."""
+    for broker in ("broker-a", "broker-b"):
+        proxy.fill(TOPIC, 5, broker=broker)
+    cluster = connect(limits=QUICK, retry_timeout_ms=0)
+    queues = bounds(cluster, [cluster.known_route(TOPIC)])
+    proxy.is_silent = lambda r: (r["code"], r["extFields"].get("bname")) == (11, "broker-a")
+    answers: dict[int, Any] = {}
+    asked = [(q.broker, pull(TOOLS_CONSUMER, (TOPIC, 0), 0, 1)) for q in queues]
+    failure = cluster._ask_open(asked, answers, is_first=True)
+    assert isinstance(failure, BrokerTimeoutError)
+    assert list(answers) == [1]
 
 
 def speaks_grpc(peer: socket.socket) -> None:

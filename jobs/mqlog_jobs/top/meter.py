@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from mqlog_jobs.top.queues import OpenedQueues, QueueFlow
 from mqstore.backlog import BacklogItem, BacklogRequest, Statuses, plan_all
-from mqstore.backlog.schema import OK
+from mqstore.backlog.schema import NO_CONSUMERS, OK
 from mqstore.backlog.standing import Standing
 from mqstore.errors import StoreError, is_of_absence
 from mqstore.read.capabilities import Tail, followable
@@ -235,8 +235,10 @@ class Meter:
         for pair, lag in look.lags.items():
             group, topic = pair
             lags = tuple(one.lags[pair] for one in self._looks if pair in one.lags)
-            statuses = tuple(sorted(look.statuses[pair] - {OK}))
             rates = change.stored(topic), change.consumed(pair)
+            # Who moves an offset is there, whatever the broker knows of it.
+            not_said = {OK, NO_CONSUMERS} if rates[1] else {OK}
+            statuses = tuple(sorted(look.statuses[pair] - not_said))
             consumers = look.consumers.get(pair)
             popped = look.popped.get(pair, (None, None))
             flows.append(Flow(group, topic, lag, *rates, lags, statuses, consumers, *popped))

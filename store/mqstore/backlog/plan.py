@@ -31,6 +31,7 @@ from mqstore.backlog.request import (
 from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
 from mqstore.backlog.unread import note_tiered, note_unread
+from mqstore.backlog.unseen import warn_of_hidden, without_popping
 from mqstore.errors import (
     InvalidOptionError,
     StoreError,
@@ -40,7 +41,7 @@ from mqstore.errors import (
 )
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
 from mqstore.format.arrays import Span, TopicQueue
-from mqstore.format.names import HEARTBEAT_TOPIC, is_broadcast_group, is_system_group
+from mqstore.format.names import is_broadcast_group, is_system_group
 from mqstore.options.grammar import Sql92
 from mqstore.pop.look import offsets_and_bounds, pop_state
 from mqstore.pop.state import PULL, PopState
@@ -54,7 +55,7 @@ _LOG = logging.getLogger(__name__)
 MAX_ITEMS: Final = 5_000_000
 _UNITS_PER_TASK: Final = 1_000_000  # about 0.1 s of ConsumeQueue, some seconds of tag strings
 _OF_ITEMS: Final = (
-    *("committed", "bounds", "topics", "filters", "online"),
+    *("committed", "bounds", "topics", "filters", "online", "hides"),
     *("hidden_groups", "hidden_topics", "local_lows"),
 )
 _EVERY: Final = (None, "", SUB_ALL)
@@ -129,6 +130,10 @@ class Planner:
         if len(found) > most:
             expected = f"the stores have more than {MAX_ITEMS:,} rows: name fewer groups"
             raise InvalidOptionError("groups", self._request.groups or "", expected)
+        if broker.pops.modes:
+            found = without_popping(found)
+        if broker.hides:
+            warn_of_hidden(found, broker.hides)
         return found
 
 
@@ -197,6 +202,8 @@ class _Broker:
     hidden_topics: Mapping[str, StoreError]
     """Topics that are not shown, as this user may not, or no cluster does, and the refusals."""
     online: Mapping[str, ConnectedGroup] | None
+    hides: str
+    """Why groups may have consumers that ``online`` lacks; empty: they have none."""
     pops: PopState
     local_lows: Mapping[TopicQueue, int]
 
@@ -217,6 +224,7 @@ class _Broker:
         online = config.online(asked_for, hidden.__setitem__)
         filters = config.filter_expressions(asked_for) if online is None else _expressions(online)
         online = online if request.with_members else None
+        hides = "" if online is None else config.hidden_consumers()
         # Those whose subscriptions were given need not be seen.
         given = request.subscriptions
         asked = {group: error for group, error in hidden.items() if group not in given}
@@ -233,7 +241,7 @@ class _Broker:
             for queue in snapshot.queues
             if queue.local_low is not None
         }
-        return cls(config, snapshot, *seen, hidden, refused, online, pops, local_lows)
+        return cls(config, snapshot, *seen, hidden, refused, online, hides, pops, local_lows)
 
     def stands_as(self, other: "_Broker") -> bool:
         """Tell whether the items are those of another look; those of POP groups change by time."""
@@ -251,15 +259,14 @@ class _Broker:
     def consumers(self, group: str) -> int | None:
         """Return how many consumers are connected; None where that is not known.
 
-        Brokers consume as RocketMQ's own groups themselves, and the clients of proxies in cluster
-        mode are connected to those alone.
+        Brokers consume as RocketMQ's own groups themselves.
         """
         if self.online is None or group in self.hidden_groups:
             return None
         if group in self.online:
             return self.online[group].clients
-        is_hidden = is_system_group(group) or is_broadcast_group(group)
-        return None if is_hidden or self.knows(HEARTBEAT_TOPIC) else 0
+        is_own = is_system_group(group) or is_broadcast_group(group)
+        return None if is_own or self.hides else 0
 
     def items(self, request: BacklogRequest) -> Iterator[BacklogItem]:
         chosen = request.group_test()

@@ -18,6 +18,7 @@ from mqstore.check.proxy import examine_proxy, route_request
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
 from mqstore.live.remoting.advice import absence
+from mqstore.live.remoting.answers import value
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import (
     AccessDeniedError,
@@ -25,7 +26,8 @@ from mqstore.live.remoting.errors import (
     BrokerUnavailableError,
     RequestRefusedError,
 )
-from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.requests import GET_BROKER_CLUSTER_INFO
+from mqstore.live.remoting.routes import Route, parse_brokers
 from mqstore.live.remoting.settings import PROXY, ClusterSettings
 from mqstore.live.remoting.topics import broker_infos, check_readable, reading_settings, topic_names
 
@@ -60,6 +62,8 @@ def examine_cluster(settings: ClusterSettings) -> Iterator[Diagnosis]:
 
 
 def _cluster(cluster: Cluster) -> Iterator[Diagnosis]:
+    if len(cluster.settings.name_servers) > 1:
+        yield _registrations(cluster)
     names = sorted(cluster.brokers())
     if not names:
         advice = "start one whose namesrvAddr has these name servers"
@@ -80,6 +84,29 @@ def _cluster(cluster: Cluster) -> Iterator[Diagnosis]:
     yield from allowed_requests(cluster, there, routes)
     for name, found in settings.items():
         yield from _speed(name, found)
+
+
+def _registrations(cluster: Cluster) -> Diagnosis:
+    """Tell which brokers a name server lacks that another one has: a broker tells each alone."""
+    request = GET_BROKER_CLUSTER_INFO()
+    known = {
+        address: set(parse_brokers(address, value(address, request, answer)))
+        for (answer,), address in cluster.ask_name_servers([request])
+    }
+    brokers = set().union(*known.values())
+    lacking = [
+        f"{address} lacks {_listed(sorted(map(shown, brokers - names)))}"
+        for address, names in sorted(known.items())
+        if brokers - names
+    ]
+    if not lacking:
+        return Diagnosis(GOOD, "Registrations", f"each name server has the same {len(brokers)}")
+    advice = (
+        "a client that asks such a name server alone misses the broker's messages (mqlog asks all "
+        "that are named): name all of them in namesrvAddr of the broker, or wait for its next "
+        "heartbeat, 30 s, where the name server has just been started"
+    )
+    return Diagnosis(WARNING, "Registrations", "; ".join(lacking[:_NAMED]), advice)
 
 
 def _is_proxied(settings: ClusterSettings, alive: Sequence[str]) -> bool:

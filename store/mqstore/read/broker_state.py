@@ -116,6 +116,9 @@ class BrokerState(Protocol):
     ) -> Mapping[str, ConnectedGroup] | None:
         """Return those of the groups that have consumers now; None where that is not known."""
 
+    def hidden_consumers(self) -> str:
+        """Return why a group may have consumers that ``online`` lacks; empty: it has none."""
+
     def filter_expressions(
         self, groups: Iterable[str], left_out: LeftOut | None = None
     ) -> Mapping[tuple[str, str], FilterExpression]:

@@ -37,6 +37,7 @@ class Selection:
 
     ``roots`` are directories, ``broker_names`` as many names or none. ``subscribe``, which
     ``named_by`` gave, may name system topics; other choices need ``include_system_topics`` for it.
+    ``beside`` are topics that are read too, where they are there.
     ``groups`` are consumer groups that options name; None: nothing about groups is asked for.
     ``with_state``: also half messages and the state of groups; ``by_group``: it is about both.
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``. ``tier`` is
@@ -48,6 +49,7 @@ class Selection:
     commit_log: tuple[str, ...] = ()
     broker_names: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     named_by: str = "subscribe"
     subscribe_pattern: str | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None

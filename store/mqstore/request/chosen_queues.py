@@ -18,6 +18,7 @@ from mqstore.backlog.request import named_groups
 from mqstore.errors import DataLossError, InvalidOptionError, shown
 from mqstore.files.base.folder import Folder
 from mqstore.format.arrays import TopicQueue
+from mqstore.format.names import TRACE_TOPIC
 from mqstore.options import grammar
 from mqstore.pop.look import pop_state, snapshot_of_pops
 from mqstore.read.by_log import BY_LOG_WORD
@@ -87,13 +88,14 @@ def _selection(options: ReadOptions, roots: tuple[Folder, ...]) -> Selection:
         commit_log=options.commit_log or (),
         broker_names=options.broker_names or (),
         subscribe=options.subscribe or options.places.topics,
+        beside=(options.trace_topic or TRACE_TOPIC,) * (options.table in takers("traceTopic")),
         named_by=_named_by(options),
         subscribe_pattern=options.subscribe_pattern,
         assign=options.assign,
         include_system_topics=options.include_system_topics or all_by_default,
         groups=_groups(options),
         with_state=is_table and not CATALOG[options.table].of_users,
-        by_group=is_table and CATALOG[options.table].owner == "group",
+        by_group=owner == "group" and CATALOG[options.table].takes("subscribe"),
         by_log=options.queues == BY_LOG_WORD,
         cache=options.cache_dir or "",
         tier=options.tier,
@@ -134,7 +136,8 @@ def _groups(options: ReadOptions) -> tuple[str, ...] | None:
         return (options.audit.unconsumed,)
     if options.table not in takers("groups"):
         return None
-    return tuple(sorted(named_groups(options.groups) | set(options.subscriptions or {})))
+    named = tuple(sorted(named_groups(options.groups) | set(options.subscriptions or {})))
+    return named if named or options.table not in takers("traceTopic") else None
 
 
 def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]:

@@ -232,6 +232,7 @@ def _cluster(
         selection.groups,
         with_state=selection.with_state,
         by_group=selection.by_group,
+        beside=selection.beside,
     )
 
 

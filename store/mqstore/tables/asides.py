@@ -18,6 +18,7 @@ from mqstore.errors import StoreError
 from mqstore.format.names import DLQ_PREFIX
 from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables import half_messages
+from mqstore.tables.absence import raise_absence
 from mqstore.tables.retry_owners import is_source, owner_of
 
 MOST_HALF_MESSAGES: Final = 5_000
@@ -95,6 +96,7 @@ def pending_halves(
                 for rows in replace(part, given_up=()).batches(("realTopic",)):
                     found.update(topic for topic in rows["realTopic"].to_pylist() if topic)
     except (StoreError, OSError) as error:
+        raise_absence(error)
         _LOG.info("half messages were not counted: %s", error)
         return None
     return dict(found)

@@ -28,7 +28,7 @@ GROUP_COLUMNS: Final[Columns] = (
     ("group", pa.string(), False, "consumer group"),
     ("isConfigured", pa.bool_(), False, "the broker has a configuration of it"),
     ("topics", pa.int32(), False, "topics that it has committed an offset in"),
-    ("consumers", pa.int32(), True, "consumers that are connected now; null: a store"),
+    ("consumers", pa.int32(), True, "consumers that are connected now; null: not known"),
     ("messageModel", pa.string(), True, "CLUSTERING or BROADCASTING; null: no consumer is known"),
     *OF_GROUP,
 )
@@ -79,10 +79,11 @@ def plan_groups(
     hidden: dict[str, StoreError] = {}
     online = source.config.online(names, hidden.__setitem__)
     note_left_out(hidden, named)
+    none = None if online is None or source.config.hidden_consumers() else 0
     rows = []
     for name in (name for name in names if name not in hidden):
         found = None if online is None else online.get(name)
-        clients = None if online is None else found.clients if found else 0
+        clients = found.clients if found else none
         model = found.model or None if found else None
         row = (name, name in configured, committed.get(name, 0), clients, model)
         rows.append((source.broker_name, *row, is_system_group(name)))

@@ -19,6 +19,7 @@ from mqstore.errors import StoreError
 from mqstore.read.capabilities import DeletesFiles
 from mqstore.read.retention import LogState
 from mqstore.read.source import BoundsSource, Snapshot
+from mqstore.tables.absence import raise_absence
 from mqstore.tables.columns import US
 from mqstore.tables.samples import read_samples
 from mqstore.tables.table import TableRequest
@@ -57,6 +58,7 @@ def log_states(pairs: Sequence[tuple[BoundsSource, Snapshot]]) -> dict[str, LogS
         try:
             state = source.log_state() if isinstance(source, DeletesFiles) else None
         except (StoreError, OSError) as error:
+            raise_absence(error)
             _LOG.info("the CommitLog of %s is not known: %s", held.broker_name, error)
             continue
         if state is not None:

@@ -16,6 +16,7 @@ from mqstore.errors import StoreError
 from mqstore.read.capabilities import DeletesFiles
 from mqstore.read.retention import LogState, RetentionPolicy
 from mqstore.read.source import BoundsSource, RecordSource, Snapshot
+from mqstore.tables.absence import raise_absence
 from mqstore.tables.looks import PastLook, QueueOfBroker, log_drifts
 from mqstore.tables.table import TableRequest
 from mqstore.verdicts.loss import Loss, Retention, StoredAt, loss_of
@@ -82,6 +83,7 @@ def retained(
                     if place is not None:
                         places[item.group, (name, item.topic, item.queue_id)] = place
         except (StoreError, OSError) as error:
+            raise_absence(error)
             _LOG.info("the retention of %s is not known: %s", name, error)
     return Retained(brokers, places)
 

@@ -7,6 +7,7 @@ letters; ScheduleMessageService for retries that wait for their time.
 """
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -23,6 +24,7 @@ from mqstore.read.capabilities import ShowsMembers
 from mqstore.read.heads import NO_TIMESTAMP
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import BoundsSource, Origin, QueueSlice, Snapshot
+from mqstore.tables.absence import raise_absence
 from mqstore.tables.looks import PastLook, QueueOfBroker
 from mqstore.tables.retry_owners import is_source, owner_of
 from mqstore.tables.table import TableRequest
@@ -37,6 +39,8 @@ _MOST_RETRIED: Final = 500
 """Messages of a queue of retries that are looked at."""
 _MOST_ASKED: Final = 256
 """Members of groups that are asked for what they subscribe to: each answers by itself."""
+_ASKING_S: Final = 30.0
+"""So long members are asked: one that hangs holds up the others."""
 _FIRST_RETRY_LEVEL: Final = 3
 
 
@@ -59,6 +63,7 @@ def stored_ms(origin: Origin, queue: QueueOfBroker, queue_offset: int) -> int | 
                 return None
             found_ms = int(source.store_timestamps(units)[0])
     except (StoreError, OSError) as error:
+        raise_absence(error)
         _LOG.info("the time of a message is not known: %s", error)
         return None
     return None if found_ms == NO_TIMESTAMP else found_ms
@@ -69,14 +74,15 @@ def members_of(
 ) -> dict[str, tuple[GroupMember, ...]]:
     """Return the members of groups, of each once: they are connected to several brokers.
 
-    At most _MOST_ASKED members are asked; a group of which one cannot be is left out.
+    At most _MOST_ASKED members are asked, and none after _ASKING_S, for one that hangs costs a
+    time-out; a group of which one cannot be asked is left out.
     """
     online = {item.group: item.consumers for item in items if item.consumers}
     found: dict[str, tuple[GroupMember, ...]] = {}
-    left = _MOST_ASKED
+    left, end = _MOST_ASKED, time.monotonic() + _ASKING_S
     for group in sorted(online):
         by_client: dict[str, GroupMember] = {}
-        for source, _ in pairs if left > 0 else ():
+        for source, _ in pairs if left > 0 and time.monotonic() < end else ():
             shown = source.members(group) if isinstance(source, ShowsMembers) else None
             if shown is None:
                 break
@@ -164,6 +170,7 @@ def received_by(
             try:
                 (first,) = source.first_at([queue], [last_ms - RECENT_MS])
             except (StoreError, OSError) as error:
+                raise_absence(error)
                 _LOG.info("what a queue received is not known: %s", error)
                 continue
             found[held.broker_name, topic, queue.queue_id] = queue.high - first

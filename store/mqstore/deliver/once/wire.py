@@ -341,7 +341,9 @@ class LiveWire:
         """Return when the control queues have what was stored there at those queue offsets.
 
         They are read for that from where the last history ended: what is found is the next one.
-        Brokers are waited for as long as they make ConsumeQueues up to there.
+        Brokers are waited for as long as they make ConsumeQueues up to there. Proxies know each
+        topic's route for itself: one may show the rows' topic on a broker that came back, and the
+        control topic not yet.
         """
         timeout_s = self._settings.visibility_timeout_ms / 1000
         deadline, pause = time.monotonic() + timeout_s, _FIRST_LOOK_S
@@ -357,9 +359,14 @@ class LiveWire:
                 deadline = time.monotonic() + timeout_s
             elif time.monotonic() > deadline:
                 queue = str(Queue(self.topic, hidden[0], CONTROL_QUEUE))
+                if hidden[0] not in found.ends:
+                    reason = f"stored a record of {self.topic}, and no server shows the topic on it"
+                    raise BrokerUnavailableError(hidden[0], reason)
                 raise NotVisibleError(queue, places[hidden[0]], timeout_s)
             time.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK_S)
+            if not found.ends.keys() >= set(hidden):
+                self._reading.fresh_routes([self.topic])
             found = found.then(self._control.since(record.app, found.ends))
         self._read_ahead = record.app, since, found
 

@@ -221,6 +221,10 @@ class BrokerConfig:
     def online(self, groups: Iterable[str], left_out: object = None) -> None:
         """Return None: no file tells which groups have consumers."""
 
+    def hidden_consumers(self) -> str:
+        """Return "": ``online`` is not known of any group."""
+        return ""
+
     def groups(self) -> set[str]:
         """Return the names in subscriptionGroup.json, or in RocksDB. Raises as ``topics``."""
         return set(self._load_table(config.SUBSCRIPTION_GROUP)[0])

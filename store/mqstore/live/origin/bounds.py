@@ -9,6 +9,8 @@ Reference: AdminBrokerProcessor#getTopicStatsInfo, #queryConsumeQueue;
 DefaultMessageStore#getOffsetInQueueByTime; ConsumeQueue#getOffsetInQueueByTime.
 """
 
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -39,6 +41,7 @@ _THERE_OR_NOT: Final = frozenset({requests.SUCCESS, requests.TOPIC_NOT_EXIST})
 _SAMPLE: Final = 16
 """Entries of the ConsumeQueue at each end of a range whose sizes stand for all."""
 _BISECTED_AT_A_TIME: Final = 64
+_PROVEN_S: Final = 60.0  # So long it is not asked again whether a queue has any message.
 _APART: Final = 4
 """A queue is weighed through a proxy by its first message and the last of so many parts."""
 EDGE_REQUESTS: Final = (requests.GET_MIN_OFFSET, requests.GET_MAX_OFFSET)
@@ -151,8 +154,45 @@ def _by_edges(
             if low < 0:
                 raise BrokenAnswerError(address, f"a queue that holds [{low}, {high})")
             found.append(LiveBounds(broker, topic, queue_id, low, max(low, high)))
-    found = [queue for queue in found if queue.topic not in refused]
+    found = _without_unproven(cluster, [q for q in found if q.topic not in refused])
     return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))
+
+
+def _without_unproven(cluster: Cluster, queues: list[LiveBounds]) -> list[LiveBounds]:
+    """As ``without_expired``: through a proxy, pulls of the last and the first message tell it."""
+    now, proven = time.monotonic(), cluster.proven
+    open_ = [
+        place
+        for place, q in enumerate(queues)
+        if q.messages and proven.get((q.broker, q.topic, q.queue_id), -math.inf) + _PROVEN_S < now
+    ]
+    gone = _lacking(cluster, queues, {place: queues[place].high - 1 for place in open_})
+    gone = _lacking(cluster, queues, {place: queues[place].low for place in gone})
+    found = (queues[place] for place in set(open_) - set(gone))
+    proven |= {(queue.broker, queue.topic, queue.queue_id): now for queue in found}
+    for place in gone:
+        queues[place] = replace(queues[place], low=queues[place].high)
+    return queues
+
+
+def _lacking(
+    cluster: Cluster, queues: Sequence[LiveBounds], wanted: Mapping[int, int]
+) -> list[int]:
+    """Return the places of queues whose broker gives nothing there, and names the same bounds."""
+    found, places = [], list(wanted)
+    for first in range(0, len(places), _BISECTED_AT_A_TIME):
+        some = places[first : first + _BISECTED_AT_A_TIME]
+        pulls = [_pull_one(cluster, queues[place], wanted[place]) for place in some]
+        asked = [
+            (queues[place].broker, replace(one, accepts=one.accepts | {requests.NO_PERMISSION}))
+            for place, one in zip(some, pulls, strict=True)
+        ]
+        for place, (answer, _) in zip(some, cluster.ask_all(asked), strict=True):
+            told = answer.fields.get("minOffset"), answer.fields.get("maxOffset")
+            is_same = told == (str(queues[place].low), str(queues[place].high))
+            if answer.code != requests.SUCCESS and is_same and not denies(answer):
+                found.append(place)
+    return found
 
 
 def _edge_request(

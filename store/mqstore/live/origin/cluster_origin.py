@@ -22,6 +22,7 @@ from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.fleet_look import FleetLook, GroupTest
 from mqstore.live.origin.group_publish import GroupPublisher
 from mqstore.live.origin.members import members
+from mqstore.live.origin.proxied_groups import ProxiedGroups
 from mqstore.live.origin.proxy_state import NamedTopics, ProxyState, topics_of_groups
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
@@ -45,6 +46,10 @@ _NO_TOPICS: Final = (
     "{address} is a RocketMQ proxy, which lists no topics: name those that the groups consume "
     "(rocketmq://{address}/TOPIC, subscribe, or -t of a command), or ask the name servers, "
     "rocketmq://HOST:9876"
+)
+_IN_NO_ROUTE: Final = (
+    "has no topic of retries and none of dead letters that {address} knows, a RocketMQ proxy, and "
+    "nothing else tells which brokers it is on: ask the name servers, rocketmq://HOST:9876"
 )
 _NO_LISTS: Final = (
     "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
@@ -101,19 +106,23 @@ class ClusterBrokers:
         *,
         with_state: bool = False,
         by_group: bool = False,
+        beside: Collection[str] = (),
     ) -> None:
         """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
 
         ``named`` are topics, and ``groups`` consumer groups, that the user named; None: it is not
         about groups. ``with_state`` as in NamedTopics. ``by_group``: it is about groups in topics.
+        ``beside`` are topics that need not be there.
         """
         self._named = frozenset(named)
-        self._told = NamedTopics(self._named, frozenset(groups or ()), with_state)
+        told = self._named | frozenset(beside)
+        self._told = NamedTopics(told, frozenset(groups or ()), with_state)
         self._lacks_groups = groups is not None and not groups
         self._lacks_topics = by_group and not named
         self._cluster = Cluster(settings)
         self._fleet = FleetLook(self._cluster)
         self._apart: Cluster | None = None
+        self._proxied = ProxiedGroups(self._cluster)
 
     def look(
         self,
@@ -131,6 +140,7 @@ class ClusterBrokers:
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
+        self._proxied.close()
         if self._apart is not None:
             self._apart.close()
 
@@ -154,7 +164,7 @@ class ClusterBrokers:
         return sorted(found) if not cluster.is_proxy else self._in_routes(cluster)
 
     def _in_routes(self, cluster: Cluster) -> list[str]:
-        names = sorted(self._named | topics_of_groups(self._told.groups))
+        names = sorted(self._told.topics | topics_of_groups(self._told.groups))
         address = ",".join(cluster.settings.name_servers)
         if self._lacks_groups:
             raise InvalidOptionError("groups", "", _NO_GROUPS.format(address=address))
@@ -163,6 +173,9 @@ class ClusterBrokers:
         if not names:
             raise InvalidOptionError("subscribe", "", _NO_LISTS.format(address=address))
         routes = [route for route in cluster.fresh_routes(names) if route is not None]
+        if not routes and not self._told.topics:
+            groups = ",".join(sorted(self._told.groups))
+            raise InvalidOptionError("groups", groups, _IN_NO_ROUTE.format(address=address))
         if not routes:
             cluster.known_route(names[-1])
         return sorted({broker for route in routes for broker in route.brokers})
@@ -171,17 +184,22 @@ class ClusterBrokers:
         """Return that broker, registered or not; sources of one finder share connections."""
         settings = self._cluster.settings_for(broker_name)
         origin = ClusterOrigin(settings, broker_name, self._named, self._told)
-        return ClusterBounds(origin, self._cluster, self._fleet)
+        return ClusterBounds(origin, self._cluster, self._fleet, self._proxied)
 
 
 class ClusterBounds:
     """A BoundsSource over one broker. Raises as Cluster, all along."""
 
     def __init__(
-        self, origin: ClusterOrigin, cluster: Cluster, fleet: FleetLook | None = None
+        self,
+        origin: ClusterOrigin,
+        cluster: Cluster,
+        fleet: FleetLook | None = None,
+        proxied: ProxiedGroups | None = None,
     ) -> None:
         """``fleet``: what the last look at the whole cluster found."""
         self._fleet = fleet
+        self._proxied = proxied
         self.origin = origin
         self.broker_name = origin.broker
         self._cluster = cluster
@@ -207,7 +225,7 @@ class ClusterBounds:
     def _state(self) -> ClusterState:
         if self._cluster.is_proxy:
             return ProxyState(self.broker_name, self._cluster, self.origin.told)
-        return ClusterState(self.broker_name, self._cluster, self._fleet)
+        return ClusterState(self.broker_name, self._cluster, self._fleet, self._proxied)
 
     def close(self) -> None:
         """Close the connections."""

@@ -64,6 +64,22 @@ class OnlineGroup:
     model: str
     subscriptions: tuple[Subscription, ...]
     is_pulling: bool = False
+    client_ids: frozenset[str] = frozenset()
+
+    def merged(self, other: "OnlineGroup | None") -> "OnlineGroup":
+        """Return the group with the consumers that another server has of it: each counts once."""
+        if other is None:
+            return self
+        known = {one.topic for one in self.subscriptions}
+        more = tuple(one for one in other.subscriptions if one.topic not in known)
+        return OnlineGroup(
+            self.group,
+            self.clients + other.clients - len(self.client_ids & other.client_ids),
+            self.model or other.model,
+            tuple(sorted((*self.subscriptions, *more), key=lambda entry: entry.topic)),
+            self.is_pulling and other.is_pulling,
+            self.client_ids | other.client_ids,
+        )
 
 
 def committed(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
@@ -236,4 +252,5 @@ def _online(address: str, group: str, found: Any) -> OnlineGroup:
     is_pulling = bool(pulls) and all(pulls) and found.get("consumeType") != _POPS
     model = str(found.get("messageModel") or "")
     ordered = tuple(sorted(subscriptions, key=lambda entry: entry.topic))
-    return OnlineGroup(group, len(connections), model, ordered, is_pulling)
+    named = frozenset(one for one in ids if isinstance(one, str))
+    return OnlineGroup(group, len(connections), model, ordered, is_pulling, named)

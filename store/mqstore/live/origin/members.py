@@ -16,6 +16,7 @@ from mqstore.files.config.broker_config import FilterExpression
 from mqstore.live.remoting import requests
 from mqstore.live.remoting.answers import rows, table, text, value
 from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.each import ask_each
 from mqstore.read.broker_state import GroupMember
 
 _LOG: Final = logging.getLogger(__name__)
@@ -25,10 +26,13 @@ _KEY_FIELDS: Final = ("brokerName", "queueId", "topic")
 
 
 def members(cluster: Cluster, broker: str, group: str) -> list[GroupMember] | None:
-    """Return the members of a group that are connected to a broker.
+    """Return the members of a group that are connected to a broker; each is asked once.
 
-    None if not all of them could be asked: there are more than 64, or the request is refused.
+    None if not all of them told: there are more than 64, the request is refused, as by proxies,
+    or one is silent.
     """
+    if cluster.is_proxy:
+        return None
     try:
         request = requests.GET_CONSUMER_CONNECTION_LIST(consumerGroup=group)
         answer, address = cluster.ask(broker, request)
@@ -45,9 +49,11 @@ def members(cluster: Cluster, broker: str, group: str) -> list[GroupMember] | No
             for client in clients
         ]
         found = []
-        for client, its in zip(clients, asked, strict=True):
-            answer, address = cluster.ask(broker, its)
-            found.append(_member(address, client, value(address, its, answer)))
+        told = ask_each(cluster, [(broker, request) for request in asked])
+        for client, its, answered in zip(clients, asked, told, strict=True):
+            if isinstance(answered, StoreError):
+                raise answered
+            found.append(_member(answered[1], client, value(answered[1], its, answered[0])))
     except StoreError as error:
         _LOG.info("the members of group %s are not known: %s", group, error)
         return None

@@ -30,6 +30,10 @@ from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.routes import READABLE, WRITABLE, Route
 
+_OWN_CLIENTS: Final = (
+    "a proxy knows the clients of proxies alone, and not those that are connected to brokers: ask "
+    "the name servers, rocketmq://HOST:9876"
+)
 _TRANSACTIONS: Final = frozenset(
     {
         HALF_TOPIC,
@@ -122,6 +126,10 @@ class ProxyState(ClusterState):
             for (topic, queue_id), at in committed.items():
                 found.setdefault((topic, group), {})[queue_id] = at
         return found
+
+    def hidden_consumers(self) -> str:
+        """Return that a group may have consumers at its brokers."""
+        return _OWN_CLIENTS
 
     def pop_facts(self) -> PopFacts:
         """Return what is known without the broker's files and settings: those are the defaults."""

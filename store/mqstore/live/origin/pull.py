@@ -15,6 +15,7 @@ GetMessageStatus), org.apache.rocketmq.client.impl.consumer.PullAPIWrapper#pullK
 """
 
 import logging
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -127,6 +128,8 @@ class PullReader:
         """Yield what the broker gives, without gap or overlap, in the order of the slices."""
         try:
             while self._place < len(self._slices) or self._flight:
+                self._retry.begins()
+                self._cluster.patience.until = self._retry.until
                 try:
                     self._fill()
                     answer = self._take()
@@ -137,8 +140,10 @@ class PullReader:
                 else:
                     self._retry.succeeded()
                     if answer is not None:
+                        self._cluster.patience.until = math.inf
                         yield answer
         finally:
+            self._cluster.patience.until = math.inf
             self._cluster.abandon()
 
     def settle(self) -> None:

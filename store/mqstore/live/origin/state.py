@@ -13,6 +13,7 @@ from mqstore.files.config.pop_files import PopFacts, pop_modes
 from mqstore.format.pop import KvPops
 from mqstore.live.origin import groups as group_requests
 from mqstore.live.origin.fleet_look import FleetLook
+from mqstore.live.origin.proxied_groups import ProxiedGroups
 from mqstore.live.remoting.answers import number, table, value
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError, BrokenAnswerError
@@ -36,11 +37,18 @@ _OffsetsBy = Mapping[tuple[str, str], Mapping[int, int]]
 class ClusterState:
     """A BrokerState. Raises as Cluster#ask_all."""
 
-    def __init__(self, broker: str, cluster: Cluster, fleet: FleetLook | None = None) -> None:
+    def __init__(
+        self,
+        broker: str,
+        cluster: Cluster,
+        fleet: FleetLook | None = None,
+        proxied: ProxiedGroups | None = None,
+    ) -> None:
         """``fleet``: what the last look at the whole cluster found."""
         self._broker = broker
         self._cluster = cluster
         self._fleet = fleet
+        self._proxied = proxied or ProxiedGroups(cluster)
 
     def topics(self) -> dict[str, TopicConfig]:
         """Return the configured topics."""
@@ -127,8 +135,11 @@ class ClusterState:
     def online(
         self, groups: Iterable[str], left_out: LeftOut | None = None
     ) -> dict[str, ConnectedGroup]:
-        """Return those that have consumers now."""
-        found = self._online(list(groups), left_out)
+        """Return those that have consumers now, at the broker or at the proxies that are named."""
+        groups = list(groups)
+        found = self._online(groups, left_out)
+        for group, its in self._proxied.of(groups).items():
+            found[group] = found[group].merged(its) if group in found else its
         return {
             group: ConnectedGroup(
                 one.clients,
@@ -141,6 +152,10 @@ class ClusterState:
             )
             for group, one in found.items()
         }
+
+    def hidden_consumers(self) -> str:
+        """Return why a group may have consumers at a proxy; empty where it cannot."""
+        return self._proxied.hidden()
 
     def _online(
         self, groups: Sequence[str], left_out: LeftOut | None
@@ -217,6 +232,10 @@ class AwayState:
         """Return nothing."""
         del groups, left_out
         return {}
+
+    def hidden_consumers(self) -> str:
+        """Return nothing."""
+        return ""
 
     def filter_expressions(
         self, groups: Iterable[str], left_out: LeftOut | None = None

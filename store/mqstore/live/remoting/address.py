@@ -19,6 +19,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.format.names import is_topic
 
 DEFAULT_PORT: Final = 9876
+PROXY_PORT: Final = 8080
 _ADDRESS: Final = re.compile(r"(rocketmqs?)://([^/#]*)(?:/([^#]*))?(?:#([A-Za-z_]+)/?)?")
 _SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::([0-9]{1,5}))?")
 _NO_USER: Final = (
@@ -64,6 +65,11 @@ def parse_address(path: str) -> Address:
 def name_servers(option: str, text: str) -> tuple[str, ...]:
     """Return host:port of each server of a list by ``,`` or ``;``; raises InvalidOptionError."""
     return tuple(dict.fromkeys(server(option, one, DEFAULT_PORT) for one in _pieces(option, text)))
+
+
+def proxy_addresses(option: str, text: str) -> tuple[str, ...]:
+    """Return host:port of each proxy of such a list, as ``name_servers``."""
+    return tuple(dict.fromkeys(server(option, one, PROXY_PORT) for one in _pieces(option, text)))
 
 
 def server(option: str, text: str, default_port: int | None = None) -> str:

@@ -11,7 +11,9 @@ MQClientInstance#findBrokerAddressInSubscribe.
 """
 
 import logging
+import math
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -78,6 +80,8 @@ class Cluster(Servers):
         self._absent: set[tuple[str, str]] = set()
         self._with_master: set[str] = set()
         """Brokers of which a master was registered once."""
+        self.proven: dict[tuple[str, str, int], float] = {}
+        """When queues (broker, topic, queueId) last gave their last message: monotonic seconds."""
         self.ahead = Ahead()
         """What was asked of many brokers at once, for those who ask one by one."""
 
@@ -245,7 +249,12 @@ class Cluster(Servers):
         retry = Retry(self.settings.retry_timeout_ms)
         while len(answers) < len(asked):
             before = len(answers)
-            failure = self._ask_open(asked, answers, is_first=not retry.failures)
+            retry.begins()
+            self.patience.until = retry.until
+            try:
+                failure = self._ask_open(asked, answers, is_first=not retry.failures)
+            finally:
+                self.patience.until = math.inf
             if failure is None:
                 continue
             if len(answers) > before:
@@ -263,7 +272,10 @@ class Cluster(Servers):
         *,
         is_first: bool,
     ) -> StoreError | None:
-        """Ask what has no answer yet, a pipeline to each broker; return a failure, if any."""
+        """Ask what has no answer yet, a pipeline to each broker; return a failure, if any.
+
+        Brokers that are silent, and all connections to one of them, cost one time-out together.
+        """
         by_broker: dict[str, list[int]] = {}
         for place, (broker, _) in enumerate(asked):
             if place not in answers:
@@ -279,9 +291,23 @@ class Cluster(Servers):
                 if is_first and not self._had_master(broker):
                     raise
                 failure = error
+        return self._received(sent, asked, answers) or failure
+
+    def _received(
+        self,
+        sent: Sequence[tuple[str, Connection, Sequence[tuple[int, int]]]],
+        asked: Sequence[tuple[str, Request]],
+        answers: dict[int, tuple[Frame, str]],
+    ) -> StoreError | None:
+        """Receive what was sent; return a failure, if any."""
+        failure: StoreError | None = None
+        last_s = dict.fromkeys((broker for broker, *_ in sent), time.monotonic())
         for broker, connection, numbers in sent:
             try:
-                self._receive(asked, answers, connection, numbers)
+                for place, opaque in numbers:
+                    address, answer = connection.address, connection.receive(opaque, last_s[broker])
+                    last_s[broker] = time.monotonic()
+                    answers[place] = checked(address, asked[place][1], answer), address
             except BrokerUnavailableError as error:
                 failure = self.located(broker, error)
             except StoreError:
@@ -310,17 +336,6 @@ class Cluster(Servers):
             opaques = connection.send_all(wanted)
             sent.append((broker, connection, list(zip(some, opaques, strict=True))))
         return sent
-
-    def _receive(
-        self,
-        asked: Sequence[tuple[str, Request]],
-        answers: dict[int, tuple[Frame, str]],
-        connection: Connection,
-        numbers: Sequence[tuple[int, int]],
-    ) -> None:
-        for place, opaque in numbers:
-            address, answer = connection.address, connection.receive(opaque)
-            answers[place] = checked(address, asked[place][1], answer), address
 
     def _ask_for_routes(self, topics: Sequence[str]) -> list[tuple[str, Route | None]]:
         """Return the union of what name servers say, or proxies."""

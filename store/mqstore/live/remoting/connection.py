@@ -10,6 +10,7 @@ responseTable), NettyDecoder.
 """
 
 import itertools
+import select
 import socket
 import ssl
 import time
@@ -36,7 +37,7 @@ from mqstore.live.remoting.frame import (
 )
 from mqstore.live.remoting.requests import GO_AWAY, Request
 from mqstore.live.remoting.settings import Limits
-from mqstore.live.remoting.sockets import connected, split_host
+from mqstore.live.remoting.sockets import Patience, connected, split_host
 from mqstore.live.remoting.speech import is_foreign
 
 _AHEAD_BYTES: Final = 64 * 1024  # An answer of 32 messages comes with one call of the kernel.
@@ -54,6 +55,7 @@ _CLOSED: Final = (
     "closed the connection without an answer, as a load balancer or a tunnel does in front of a "
     "server that is away, and a server at a frame that it does not take"
 )
+_CUT: Final = "no answer in the time of all tries (retryTimeout; requestTimeout is for each)"
 _WORDLESS: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors of a peer that went away without a word."""
 
@@ -85,9 +87,11 @@ class Connection:
     ) -> None:
         """``understood`` are addresses of servers that once answered; this one is added to them."""
         self.address = address
+        self.patience = Patience()
         self.finds_out_why = finds_out_why
         """Whether the other way of speaking is tried where a server closes without an answer."""
         self._limits = limits
+        self._is_cut = False  # The time that is waited for an answer, by ``patience``.
         self._credentials = credentials
         self._tls = tls
         self._understood = set[str]() if understood is None else understood
@@ -112,14 +116,15 @@ class Connection:
         self._awaited.update(opaques)
         return opaques
 
-    def receive(self, opaque: int) -> Frame:
+    def receive(self, opaque: int, since: float | None = None) -> Frame:
         """Return the answer to a request, whatever its code; others' answers are kept for them.
 
-        Raises BrokerTimeoutError when it is not there in ``request_timeout_ms`` from now,
+        Raises BrokerTimeoutError when it is not there in ``request_timeout_ms`` from now, or from
+        ``since`` (monotonic seconds) unless some of it is here,
         BrokenAnswerError for bytes that are no answer, BrokerUnavailableError for a connection
         that breaks. The connection is closed then, and by an answer GO_AWAY: the server ends.
         """
-        deadline = self._deadline()
+        deadline = self._deadline(since)
         while opaque not in self._answers:
             self._take_next(deadline)
         answer = self._answers.pop(opaque)
@@ -206,8 +211,21 @@ class Connection:
         self._answers[frame.opaque] = frame
         return frame.opaque
 
-    def _deadline(self) -> float:
-        return time.monotonic() + self._limits.request_timeout_ms / 1000
+    def _deadline(self, since: float | None = None) -> float:
+        now, whole_s = time.monotonic(), self._limits.request_timeout_ms / 1000
+        if since is None or (since + whole_s <= now and self._is_readable):
+            since = now
+        deadline = min(since + whole_s, self.patience.until)
+        self._is_cut = deadline < since + whole_s
+        return deadline
+
+    @property
+    def _is_readable(self) -> bool:
+        if self.has_buffered or not self.is_open:
+            return self.is_open
+        look = select.poll()
+        look.register(self.fileno(), select.POLLIN)
+        return bool(look.poll(0))
 
     def _read(self, deadline: float) -> Frame:
         try:
@@ -294,7 +312,7 @@ class Connection:
         if isinstance(error, TimeoutError):
             waited = self._limits.request_timeout_ms / 1000
             reason = f"no answer in {waited:g} s; requestTimeout sets how long to wait"
-            return BrokerTimeoutError(self.address, reason)
+            return BrokerTimeoutError(self.address, _CUT if self._is_cut else reason)
         if isinstance(error, _WORDLESS) and not self._has_answered:
             return self._closed()
         if isinstance(error, ssl.SSLError) and not self._has_answered:

@@ -56,6 +56,9 @@ def check_options(settings: ClusterSettings) -> None:
         named = ", ".join(sorted(settings.broker_addresses))
         expected = "is for brokers that are asked directly, and this is the address of a proxy"
         raise InvalidOptionError("brokerAddresses", named, expected)
+    if settings.proxies:
+        expected = "stands beside name servers, and this is the address of a proxy"
+        raise InvalidOptionError("proxies", ", ".join(settings.proxies), expected)
 
 
 def bears_mark(answer: Frame) -> bool:

@@ -25,6 +25,7 @@ from mqstore.live.remoting.frame import Frame
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.retry import Retry
 from mqstore.live.remoting.settings import NAME_SERVER, PROXY, ClusterSettings
+from mqstore.live.remoting.sockets import Patience
 
 _NOT_SERVED: Final = requests.REQUEST_CODE_NOT_SUPPORTED
 ANSWERED_OR_NOT: Final = frozenset({requests.SUCCESS, _NOT_SERVED})
@@ -45,6 +46,7 @@ class Servers:
         self._name_servers = list(settings.name_servers)
         self._side_by_side = SideBySide[list[Frame]]()
         self._closings = 0
+        self.patience = Patience()
         self._unreached: set[str] = set()
         """Addresses to which the last connection could not be made."""
         self._silence = ""
@@ -86,6 +88,7 @@ class Servers:
                 understood=self._understood,
                 finds_out_why=not self._was_reached,
             )
+            connection.patience = self.patience
             self._unreached.discard(address)
         return connection
 
@@ -205,6 +208,7 @@ class Servers:
         """
         retry = Retry(self.settings.retry_timeout_ms if self._has_contact else 0)
         while True:
+            retry.begins()
             answers, failures = self._ask_all_once(asked)
             if answers:
                 self._has_contact = True

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from mqstore.live.remoting.address import broker_addresses
+from mqstore.live.remoting.address import broker_addresses, proxy_addresses
 from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.requests import MAX_MESSAGES
 from mqstore.live.remoting.tls import Tls
@@ -42,7 +42,8 @@ class ClusterSettings:
     ``broker_addresses`` gives a broker's master another address than it registered.
     ``read_from`` chooses whose messages are pulled: the master's; a slave's, where it has them;
     or those of ``any``, the master's as long as there is one. What queues hold is asked of the
-    master, too; without one, of a slave with ``any`` only.
+    master, too; without one, of a slave with ``any`` only. ``proxies`` are those of the cluster:
+    which consumers groups have is asked of them, too.
     """
 
     name_servers: tuple[str, ...]
@@ -54,5 +55,6 @@ class ClusterSettings:
     read_from: str = option("readFrom", one_of(*READ_FROM), READ_FROM[0])
     endpoint: str = option("endpoint", one_of(AUTO, NAME_SERVER, PROXY), AUTO)
     broker_addresses: Mapping[str, str] = option("brokerAddresses", broker_addresses, {})
+    proxies: tuple[str, ...] | None = option("proxies", proxy_addresses)
     pulls_in_flight: int = option("pullsInFlight", partial(count, high=_MAX_IN_FLIGHT), 8)
     pull_batch_size: int = option("pullBatchSize", partial(count, high=MAX_MESSAGES), 1_000)

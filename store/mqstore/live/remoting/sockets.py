@@ -1,13 +1,22 @@
 """Sockets to host:port: addresses looked up and connected to, all before a deadline."""
 
 import ipaddress
+import math
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from mqstore.errors import shown
 from mqstore.live.remoting.errors import BrokerUnavailableError
+
+
+@dataclass(slots=True)
+class Patience:
+    """When whoever asks gives up, whatever ``request_timeout_ms`` says: monotonic seconds."""
+
+    until: float = math.inf
 
 
 def split_host(address: str) -> tuple[str, int]:

@@ -1,0 +1,104 @@
+"""Consumers that the server which is asked does not know: a broker those of proxies, and back."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from live.loopback import FakeCluster
+from live.proxied import FakeProxy
+from live.test_cluster_tables import table
+from mqstore.backlog import unseen
+from mqstore.errors import InvalidOptionError
+
+HEARTBEATS = "DefaultHeartBeatSyncerTopic"
+GROUP = "G"
+
+
+@pytest.fixture(autouse=True)
+def _warned_of_nothing() -> None:
+    unseen._warn.cache_clear()
+
+
+@pytest.fixture
+def proxy() -> Iterator[FakeProxy]:
+    with FakeProxy().running() as found:
+        yield found
+
+
+def fill(fake: FakeCluster, broker: str = "broker-a") -> None:
+    """Let ten messages wait for a group, which the server knows no consumer of."""
+    fake.fill("T", 60, broker=broker)
+    fake.committed["T", GROUP, 0] = 50
+
+
+def consumers(fake: FakeCluster, **options: str) -> set[tuple[int | None, str]]:
+    found = table(fake, "backlog", groups=GROUP, subscribe="T", lateAfter="9999999h", **options)
+    assert {row["group"] for row in found} == {GROUP}
+    return {(row["consumers"], row["status"]) for row in found}
+
+
+def words(fake: FakeCluster, **options: str) -> set[str]:
+    return {row["verdict"] for row in table(fake, "verdicts", groups=GROUP, **options)}
+
+
+def test_a_proxy_counts_its_own_clients_and_does_not_say_that_there_are_none(
+    proxy: FakeProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(proxy)
+    with caplog.at_level(logging.WARNING):
+        assert consumers(proxy) == {(None, "OK")}
+    (line,) = [one for one in caplog.messages if "consumers" in one]
+    assert f"of {GROUP}: a proxy knows the clients of proxies alone" in line
+    assert "NO_MEMBERS" not in words(proxy, subscribe="T")
+    proxy.groups[GROUP] = 2
+    assert consumers(proxy) == {(2, "OK")}
+
+
+def test_groups_of_a_cluster_with_proxies_may_have_consumers_that_no_broker_knows(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also at a broker that joined after the proxies started, and lacks their topic."""
+    fill(fake)
+    assert consumers(fake) == {(0, "NO_CONSUMERS")}
+    assert "NO_MEMBERS" in words(fake)
+    fake.fill(HEARTBEATS, 1, broker="broker-b")
+    with caplog.at_level(logging.WARNING):
+        assert (None, "OK") in consumers(fake)
+    assert {count for count, _ in consumers(fake)} == {None}
+    assert any("by the option proxies" in one for one in caplog.messages)
+    assert "NO_MEMBERS" not in words(fake)
+    told = {(row["brokerName"], row["consumers"]) for row in table(fake, "groups", groups=GROUP)}
+    assert told == {("broker-a", None), ("broker-b", None)}
+
+
+def test_proxies_that_are_named_are_asked_and_a_client_counts_once(
+    fake: FakeCluster, proxy: FakeProxy
+) -> None:
+    fill(fake)
+    fake.fill(HEARTBEATS, 1)
+    with FakeProxy().running() as other:
+        named = f"{proxy.address},{other.address}"
+        assert consumers(fake, proxies=named) == {(0, "NO_CONSUMERS")}
+        assert "NO_MEMBERS" in words(fake, proxies=named)
+        proxy.groups[GROUP], other.groups[GROUP] = 2, 3  # Two of the three are the same.
+        assert consumers(fake, proxies=named) == {(3, "OK")}
+        fake.groups[GROUP] = 1
+        assert consumers(fake, proxies=named) == {(3, "OK")}
+        assert {row["consumers"] for row in table(fake, "groups", proxies=named)} == {3}
+    assert {request["code"] for request in proxy.requests} == {203}
+
+
+def test_proxies_that_do_not_answer_hide_consumers(
+    fake: FakeCluster, proxy: FakeProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(fake)
+    proxy.lie = lambda peer, _request: bool(peer.close()) or True
+    assert consumers(fake, proxies=proxy.address) == {(None, "OK")}
+    assert any("the option proxies names do not tell" in one for one in caplog.messages)
+
+
+def test_proxies_stand_beside_name_servers_alone(proxy: FakeProxy) -> None:
+    fill(proxy)
+    with pytest.raises(InvalidOptionError, match="stands beside name servers"):
+        consumers(proxy, proxies=proxy.address)

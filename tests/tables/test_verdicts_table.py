@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from mqstore.errors import UnknownGroupError
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.tables.samples import SAMPLE_SCHEMA
+from pop.test_look import checkpoint
+from pop.test_look import message as of_topic
 from support import goldens, parts
 from support.oracle import Message, join_properties
 from support.stores import Layout, MakeStore
@@ -193,3 +196,21 @@ def test_what_the_broker_will_delete_within_a_day_is_told_by_its_files_and_its_s
     (row,) = read(root, **options, fileReservedTime="6h")
     assert row["group"] == "g"
     assert abs(json.loads(row["numbers"])["etaLossMs"] / 1000 - (now + 3600)) < 1
+
+
+def test_a_retry_that_is_popped_and_not_acknowledged_is_poison_too(store: MakeStore) -> None:
+    """What a POP group has in flight lies before its offset; what it acknowledged does as well."""
+    now = int(time.time() * 1000)
+    retry = "%RETRY%G_T"
+    retries = [
+        replace(of_topic(retry, at=now, key=f"r{number}"), reconsume_times=4) for number in range(3)
+    ]
+    pops = [
+        checkpoint(0, 1, at=now, invisible=600_000),
+        checkpoint(0, 2, at=now, invisible=600_000, topic=retry),
+    ]
+    groups = {("T", "G"): {0: 1}, (retry, "G"): {0: 3}}
+    layout = Layout(commit_log_bytes=1 << 20, group_offsets=groups)
+    root = store([of_topic(key="id0", at=now), *retries, *pops], layout).root
+    found = [(row["verdict"], row["next"]) for row in read(root)]
+    assert found == [("POISON", f"mqlog find PLACE --id r{number}") for number in range(2)]

@@ -351,3 +351,12 @@ def test_a_message_that_the_broker_will_delete_within_a_day_is_told() -> None:
     # What nobody waits for may go, and what has just come is not late.
     assert verdicts(group(replace(soon, matching=0))) == []
     assert verdicts(group(behind(wait=100, loss=lost(NOW)))) == []
+
+
+def test_a_message_that_cannot_be_read_waits_at_least_since_the_look_that_saw_it() -> None:
+    seen = look(0, 0, behind(), ago=2 * MINUTE)
+    assert seen.waits_at_least_ms == 2 * MINUTE
+    # It came since, or nothing waits, or there is no look.
+    assert look(0, 400, behind(), ago=2 * MINUTE).waits_at_least_ms is None
+    assert look(0, 0, queue(), ago=2 * MINUTE).waits_at_least_ms is None
+    assert behind().waits_at_least_ms is None

@@ -185,11 +185,21 @@ def _last_ms(held: Snapshot, queue: QueueBounds) -> int:
 
 
 def asides_of(
-    pairs: Sequence[tuple[BoundsSource, Snapshot]], request: TableRequest, groups: set[str]
+    pairs: Sequence[tuple[BoundsSource, Snapshot]],
+    request: TableRequest,
+    items: Sequence[BacklogItem],
 ) -> BesideGroups:
-    """Return the queues of retries and dead letters of the chosen groups."""
+    """Return the queues of retries and dead letters of the chosen groups; ``items`` are theirs.
+
+    Of a POP group those retries too that are popped and not acknowledged.
+    """
     chosen = request.group_choice(request.known_groups)
-    known = groups | request.known_groups()
+    known = {item.group for item in items} | request.known_groups()
+    popped = {
+        _queue_of(item): item.popped.open.tolist()[:_MOST_RETRIED]
+        for item in items
+        if item.popped is not None and item.topic.startswith(RETRY_PREFIX)
+    }
     retried: list[QueueSlice] = []
     dead: list[QueueSlice] = []
     # The first retries wait in the schedule topic, and the retry topic may have no queue yet.
@@ -208,6 +218,8 @@ def asides_of(
             else:
                 done = committed.get((queue.topic, group), {}).get(queue.queue_id, 0)
                 start = min(max(done, queue.low), queue.high)
+                for at in popped.get((held.broker_name, queue.topic, queue.queue_id), ()):
+                    retried += _piece(held, queue, at, min(at + 1, start))
                 retried += _piece(held, queue, start, min(queue.high, start + _MOST_RETRIED))
         retried += _scheduled(source, held)
     return BesideGroups(tuple(retried), tuple(dead), group_of)

@@ -113,6 +113,8 @@ class VerdictsPart:
         if facts.lag and (facts.matching < facts.lag or since is None):
             since = stored_ms(origins[place], place, facts.start)
         loss = self.retention.loss(row["group"], place, since, self.as_of_ms)
+        if since is None and facts.waits_at_least_ms is not None:
+            since = self.as_of_ms - facts.waits_at_least_ms  # The message itself cannot be read.
         return replace(facts, waiting_since_ms=since, loss=loss)
 
     def _retried(self) -> dict[str, list[Retried]]:
@@ -170,7 +172,7 @@ def _planned(request: TableRequest) -> list[VerdictsPart]:
     items, asked, as_of_ms = planned_items(request, snapshots)
     looks = looks_of(past, items, as_of_ms)
     pairs = list(zip(request.stores.sources, snapshots, strict=True))
-    aside = asides_of(pairs, request, {item.group for item in items})
+    aside = asides_of(pairs, request, items)
     received = received_by(pairs, items)
     members = members_of(pairs, items)
     packed = PackedItems.of(items)

@@ -58,6 +58,13 @@ class QueueFacts:
         return min(max(self.consumer_offset or 0, self.min_offset), self.broker_offset)
 
     @property
+    def waits_at_least_ms(self) -> int | None:
+        """For how long the first message of ``lag`` waits at least, as it was there at the look."""
+        before = self.before
+        is_older = before is not None and self.lag > 0 and self.start < before.broker_offset
+        return before.ms_ago if before is not None and is_older else None
+
+    @property
     def is_ahead(self) -> bool:
         """Whether the group's offset is beyond the queue's end."""
         return self.status == AHEAD

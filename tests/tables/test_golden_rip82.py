@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mqstore.copy.copy_store import copy_store
+from mqstore.copy.salvage import salvage
 from mqstore.copy.take_point import take_point
 from mqstore.errors import UnsupportedStoreError
 from snapshot_copy.pointed import backing
@@ -143,3 +144,11 @@ def test_a_damaged_database_leaves_the_clock_of_the_wheel(
         path.write_bytes(b"\xff" * 100)
     assert delivered_of(harmed) == delivered_of(root)
     assert "by the clock of the wheel" in caplog.text
+
+
+def test_salvage_reports_the_database_as_lost(root: Path, tmp_path: Path) -> None:
+    made = salvage(str(root), str(tmp_path / "new"))
+    report = (tmp_path / "new" / ".mqlog" / "salvage" / "report.txt").read_text()
+    assert made.lost_files == 1
+    assert "file=rocksdbstore" in report
+    assert "delivers due timers again" in report

@@ -13,7 +13,13 @@ from mqstore.copy.damaged_log import find_sources
 from mqstore.copy.new_log import CopyProgress
 from mqstore.copy.salvage_report import DOUBTED, Report
 from mqstore.copy.salvaged_batches import BatchQueues
-from mqstore.copy.salvaged_config import carry_config, carry_timer, complete_topics, put_checkpoint
+from mqstore.copy.salvaged_config import (
+    carry_config,
+    carry_timer,
+    complete_topics,
+    lose_database,
+    put_checkpoint,
+)
 from mqstore.copy.salvaged_entries import PackedLog
 from mqstore.copy.salvaged_log import SalvagedLog
 from mqstore.copy.salvaged_queues import SalvagedQueues
@@ -174,6 +180,7 @@ class _Store:
         ends = {queue: plan.high for queue, plan in queues.plans.items()}
         carry_config(self._copy, self._source, ends, self._report)
         carry_timer(self._copy, self._source, self._report, is_moved=moved_by > 0 or log.is_packed)
+        lose_database(self._source, ends, self._report)
         complete_topics(self._writer, ends, batches.topics)
         put_checkpoint(self._writer, walk.last_store_timestamp_ms, walk.last_physical_offset)
         replace_file(self._writer, NOTE, note(self._writer.sizes))

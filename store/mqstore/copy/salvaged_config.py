@@ -18,6 +18,7 @@ from mqstore.copy.salvage_report import LOST, MOVED, Report, ReportEntry
 from mqstore.errors import CorruptConfigError, StoreError
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.base.store_writer import StoreWriter
+from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.config_write import add_topics, replace_checkpoint
 from mqstore.files.config.rocksdb_config import (
@@ -28,6 +29,7 @@ from mqstore.files.config.rocksdb_config import (
     table_places,
 )
 from mqstore.files.copy_target import Copy
+from mqstore.files.rocksdb.database import has_database
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue
 from mqstore.format.config import (
@@ -45,6 +47,10 @@ _NO_FILE: Final = "a symbolic link or special file: it may lead out of the store
 _FROM_BACKUP: Final = "the file cannot be parsed: its .bak is taken"
 _IN_ROCKSDB: Final = "this database is not carried over"
 _BEHIND: Final = "the group goes on at the queue's new end"
+_STATE_LOST: Final = (
+    "it has the state of transactions or timers, and is left out: a broker started on the new "
+    "store delivers due timers again, and asks no producer for the outcome of an open transaction"
+)
 _TIMER: Final = ("timerlog", "timerwheel", f"{names.CONFIG}/{TIMER_CHECK}")
 _TIMER_LOST: Final = "it names places in the log, and all records were moved"
 
@@ -117,6 +123,20 @@ def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) 
             copy.make_directory(path)
             for one in inner:
                 copy.take(place.folder, f"{path}/{one}", f"{path}/{one}")
+
+
+def lose_database(place: StoreDir, ends: Mapping[TopicQueue, int], report: Report) -> None:
+    """Report the database of transactions and timers, if there are any: nothing of it is kept.
+
+    ``ends`` are the queues' ends. See ``beside_queues``.
+    """
+    if not has_database(place.folder, names.ROCKSDB_STORE):
+        return
+    entered = checkpoint.load_timer(place)
+    by_wheel = 0 if entered is None else int(entered["last_timer_queue_offset"])
+    has_timers = ends.get((names.TIMER_TOPIC, 0), 0) > max(by_wheel, 0)
+    if has_timers or (names.ROCKSDB_HALF_TOPIC, 0) in ends:
+        report.lose_file(names.ROCKSDB_STORE, _STATE_LOST)
 
 
 def complete_topics(

@@ -158,5 +158,4 @@ def _cut_files(store: Store, files: Sequence[IndexFile]) -> frozenset[str]:
         known = IndexEpochs(store.log, load_epochs(store.place))
     except StoreError:  # Reported.
         return frozenset(file.name for file in files)
-    spans = {file.name: (known.covered(file), file.end_physical_offset) for file in files}
-    return frozenset(name for name, (span, end) in spans.items() if not span or span[1] < end)
+    return frozenset(file.name for file in files if known.covered(file) is None)

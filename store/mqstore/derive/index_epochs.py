@@ -5,12 +5,16 @@ it. Its IndexFiles stay as they are: units name what is not there any more, and 
 of a record before the last one that a file names. So the records that the new master wrote over
 what was cut are in no index, and never will be.
 
+A replica that follows a new master may also leave out the record at which it began to enter records
+again (seen on 5.5.1). That lies shortly before the new epoch, at its confirm offset of that time.
+
 Reference: IndexService#buildIndex; AutoSwitchHAClient#doTruncate.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +24,9 @@ from mqstore.format.arrays import Span
 from mqstore.format.epochs import Epoch
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.message import RECORD_MAGICS
+
+_NEAR_BYTES: Final = 64 << 20
+"""So far before an epoch a replica may have begun again to enter records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +39,16 @@ class IndexEpochs:
     def covered(self, file: IndexFile) -> Span | None:
         """Return from where to where no record lacks its units: [low, high) of physical offsets.
 
-        That is up to the first epoch that begins inside; None where the records at both ends are
-        not those that the header names.
+        None where an epoch begins inside or shortly behind it, and where the records at both ends
+        are not those that the header names.
         """
         low, end = int(file.header["begin_physical_offset"]), file.end_physical_offset
         if not self._starts:
             return low, end
         if not (self._is_first_right(file, low) and self._is_at(file, end, "end_timestamp_ms")):
             return None
-        return low, min((start for start in self._starts if low < start < end), default=end)
+        is_near = any(low < start < end + _NEAR_BYTES for start in self._starts)
+        return None if is_near else (low, end)
 
     @property
     def _starts(self) -> list[int]:

@@ -100,7 +100,7 @@ def _coverage(store: Store, files: Sequence[IndexFile]) -> list[Span]:
         if span is None:
             continue
         low, high = span
-        if high == file.end_physical_offset and number < len(files) - 1:
+        if number < len(files) - 1:
             high = next_record(store.log, high)
         if ranges and ranges[-1][1] >= low:
             low = ranges.pop()[0]

@@ -93,7 +93,8 @@ class Replicas:
                 "-b",
                 "broker-a",
             )
-            return str(told).count("InSyncReplica:") >= count
+            lines = str(told).splitlines()  # Others are listed as NotInSyncReplica.
+            return sum(line.startswith("InSyncReplica:") for line in lines) >= count
 
         until(has)
 

@@ -57,6 +57,7 @@ EXAMPLES = [
     errors.StoreUnavailableError("s3://b/s", "no such bucket"),
     errors.UnsafePathError("/s/x", "a symbolic link"),
     errors.CorruptStoreError("/s/commitlog/0", 7, "bad magic"),
+    errors.CorruptBodyError("T", "broker-a", 0, 7, 'CANNOT_PARSE_VALUE at id: "x" is no INT'),
     errors.CorruptConfigError("/s/config/topics.json", 0, "not JSON"),
     table_errors.CorruptTableError("/t/part-0.parquet", "cannot be read: no footer"),
     errors.DataLossError("T/0", start=0, end=9, low=5, high=9),

@@ -31,13 +31,16 @@ class MqlogDataSource(DataSource):
 
     _plan: "ReadPlan | None" = None
     _was_pickled = False
+    _is_sampled = False
 
     @classmethod
     def name(cls) -> str:
         return "mqlog"
 
     def schema(self) -> "StructType":
+        from mqstore.bodies.settings import needs_schema
         from mqstore.errors import InvalidOptionError, StoreError
+        from mqstore.request.body_schema import with_schema
         from mqstore.request.plan import plan_read, read_schema
         from pyspark_mqlog.batch_reader import is_of_start
         from pyspark_mqlog.options import is_create_table, names_stream, parse_read, parse_stream
@@ -57,6 +60,8 @@ class MqlogDataSource(DataSource):
                 else:
                     return to_struct(read_schema(stream.read))
                 raise
+            self._is_sampled = needs_schema(options)
+            options = with_schema(options)
             schema = read_schema(options)
             if not is_create_table(self.options):
                 # Spark pickles the source after this call: reader() finds the plan.
@@ -72,11 +77,11 @@ class MqlogDataSource(DataSource):
         from mqstore.request.plan import plan_read
         from pyspark_mqlog.batch_reader import MqlogReader
         from pyspark_mqlog.options import parse_read
-        from pyspark_mqlog.schema import check_projection
+        from pyspark_mqlog.schema import check_projection, with_body_of
         from pyspark_mqlog.worker import named_errors
 
         with named_errors():
-            options = parse_read(self.options)
+            options = with_body_of(schema, parse_read(self.options))
             columns = check_projection(schema, options)
             # Removed from the source, which Spark pickles to every task.
             plan, self._plan = self._plan, None
@@ -98,15 +103,21 @@ class MqlogDataSource(DataSource):
             return ClusterWriter(settings, schema, overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+        from dataclasses import replace
+
+        from mqstore.bodies.settings import body_type
         from mqstore.errors import StoreError
         from pyspark_mqlog.options import parse_stream
-        from pyspark_mqlog.schema import check_projection
+        from pyspark_mqlog.schema import check_projection, with_body_of
         from pyspark_mqlog.start_keeping import stream_reader
         from pyspark_mqlog.stream_reader import MqlogStreamReader, RefusingStreamReader
 
         self._plan = None
         try:
             options = parse_stream(self.options)
+            if self._is_sampled:
+                body_type(options.read)  # Raises: each start of a stream has the same columns.
+            options = replace(options, read=with_body_of(schema, options.read))
             columns = check_projection(schema, options.read)
         except StoreError as error:
             return RefusingStreamReader(error)

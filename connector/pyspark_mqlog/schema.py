@@ -5,15 +5,25 @@ check it, so it is checked here. Batches must equal the Arrow schema that Spark 
 flags included (pyspark's records_to_arrow_batches).
 """
 
+from dataclasses import replace
+from typing import Final
+
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
+from mqstore.bodies.ddl import to_ddl
+from mqstore.bodies.schema_text import BodySchema
+from mqstore.bodies.settings import needs_schema
 from mqstore.errors import InvalidSchemaError
 from mqstore.request.plan import read_schema, schema_of
 from mqstore.request.read_options import ReadOptions
 from pyspark_mqlog.compat import to_arrow
+
+_BODY: Final = "body"
+_ANY: Final = BodySchema("", "unread STRING")
+"""The schema where bad bodies are asked for, and no field: what is no object is bad."""
 
 
 def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
@@ -36,6 +46,26 @@ def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...
     for given, column in zip(schema.fields, columns, strict=True):
         _check_field(given, full.field(column))
     return columns
+
+
+def with_body_of(schema: StructType, options: ReadOptions) -> ReadOptions:
+    """Return the options with the type that a schema, given or derived, has for bodies of JSON.
+
+    ``bodySchema`` comes first. Raises InvalidSchemaError for a type that bodies cannot have.
+    """
+    if not needs_schema(options):
+        return options
+    given = next((field for field in schema.fields if field.name.lower() == _BODY), None)
+    if given is None:
+        return replace(options, body_schema=_ANY)
+    if not isinstance(given.dataType, StructType):
+        expected = "of body=json is a struct: STRUCT<id: BIGINT, …>, or leave it out"
+        raise InvalidSchemaError(given.name, given.dataType.simpleString(), expected)
+    try:
+        text = to_ddl(to_arrow(StructType([given])).field(0).type)
+    except (PySparkTypeError, ValueError) as error:
+        raise InvalidSchemaError(_BODY, given.dataType.simpleString(), str(error)) from None
+    return replace(options, body_schema=BodySchema(text, text))
 
 
 def to_struct(schema: pa.Schema) -> StructType:

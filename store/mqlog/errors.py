@@ -16,6 +16,7 @@ from mqstore.deliver.once.errors import (
     TornMessageError,
 )
 from mqstore.errors import (
+    CorruptBodyError,
     CorruptConfigError,
     CorruptStoreError,
     DataLossError,
@@ -71,6 +72,7 @@ __all__ = [
     "ClockJumpError",
     "CommitInDoubtError",
     "ControlTooLargeError",
+    "CorruptBodyError",
     "CorruptConfigError",
     "CorruptStagingError",
     "CorruptStoreError",

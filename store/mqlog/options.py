@@ -71,12 +71,21 @@ class ScanKeywords(TypedDict, total=False):
     assign: Value
     batch_bytes: Value
     batch_rows: Whole
+    body: Value
+    body_charset: Value
+    body_date_format: Value
+    body_mode: Value
+    body_schema: Value
+    body_time_zone: Value
+    body_timestamp_format: Value
+    body_timestamp_unit: Value
     broker_addresses: Value
     broker_conf: Value
     broker_name: Value
     by_queue: Flag
     by_tag: Flag
     cache_dir: Value
+    column_name_of_corrupt_record: Value
     columns: Value
     connect_timeout: Value
     consumer_group: Value
@@ -153,8 +162,17 @@ class FollowKeywords(TypedDict, total=False):
     assign: Value
     batch_bytes: Value
     batch_rows: Whole
+    body: Value
+    body_charset: Value
+    body_date_format: Value
+    body_mode: Value
+    body_schema: Value
+    body_time_zone: Value
+    body_timestamp_format: Value
+    body_timestamp_unit: Value
     broker_addresses: Value
     broker_name: Value
+    column_name_of_corrupt_record: Value
     columns: Value
     commit_group: Value
     connect_timeout: Value

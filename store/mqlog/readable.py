@@ -35,10 +35,18 @@ class Readable:
     def to_pandas(self, **options: Any) -> Any:
         """Return all rows as a DataFrame of pandas; ``options`` are those of pyarrow's to_pandas.
 
-        Raises as ``to_reader``, and MqlogError where pandas is not installed.
+        A typed body is a dict with Python's own values. Raises as ``to_reader``, and MqlogError
+        where pandas is not installed.
         """
-        needed("pandas", "to_pandas")
-        return self.to_table().to_pandas(**options)
+        pandas = needed("pandas", "to_pandas")
+        table = self.to_table()
+        structs = [field.name for field in table.schema if pa.types.is_struct(field.type)]
+        frame = table.drop_columns(structs).to_pandas(**options)
+        for name in structs:  # pyarrow makes doubles of whole numbers beside nulls in a struct.
+            place = table.schema.get_field_index(name)
+            values = table.column(name).to_pylist(maps_as_pydicts="lossy")
+            frame.insert(place, name, pandas.Series(values, index=frame.index, dtype=object))
+        return frame
 
     def to_polars(self) -> "pl.DataFrame":
         """Return all rows as a DataFrame of Polars.

@@ -17,6 +17,7 @@ from mqlog.scanner import BatchScanner
 from mqlog.split import Split
 from mqstore.errors import shown
 from mqstore.live.remoting.settings import ClusterSettings
+from mqstore.request.body_schema import with_schema
 from mqstore.request.plan import ReadPlan, plan_read, read_schema, schema_of
 from mqstore.request.read_options import MESSAGES, ReadOptions
 
@@ -62,7 +63,11 @@ class Scan(Readable, _Dataset):
 
     @classmethod
     def of_options(cls, options: ReadOptions) -> Self:
-        """Return the read that parsed options say; raises InvalidSchemaError for a column."""
+        """Return the read that parsed options say; raises InvalidSchemaError for a column.
+
+        Bodies of JSON without a schema are sampled here, which opens the place.
+        """
+        options = with_schema(options)
         return cls(options, read_schema(options), _Pin(options))
 
     @property

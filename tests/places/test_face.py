@@ -169,3 +169,20 @@ def test_following_gives_each_message_once_and_goes_on_from_a_position(
         rows += batch.to_pylist()
 
     assert shown(in_order(rows)) == expected(place.held)
+
+
+def test_bodies_are_typed_in_every_kind_of_place(place: Place) -> None:
+    texts = {row["queueOffset"] + row["queueId"] * 1_000: row["body"].decode()
+             for row in opened(place).scan(TOPIC).to_table().to_pylist()}  # fmt: skip
+    assert len(texts) > 90
+    for body, schema in (("text", None), ("json", "id INT")):
+        scan = opened(place).scan(TOPIC, body=body, body_schema=schema)
+        rows = scan.to_table().to_pylist()
+        assert len(rows) == len(texts)
+        for row in rows:
+            text = texts[row["queueOffset"] + row["queueId"] * 1_000]
+            if body == "text":
+                assert (row["body"], row["_corruptBody"]) == (text, None)
+            else:
+                assert (row["body"], row["_corruptBody"]) == (None, text.encode())
+                assert row["_bodyError"].startswith("NOT_AN_OBJECT")

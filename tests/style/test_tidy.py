@@ -34,7 +34,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.codec": {"mqstore.format", "mqstore.native"},
     "mqstore.files.txn": {"mqstore.format", BASE, "mqstore.files"},
     "mqstore.files.objects": {"mqstore.format", BASE, "mqstore.files", "mqstore.options"},
-    "mqstore.read": WITH_TXN | {"mqstore.derive", "mqstore.options", "mqstore.read.sql"},
+    "mqstore.bodies": {"mqstore.options"},
+    "mqstore.read": WITH_TXN
+    | {"mqstore.derive", "mqstore.options", "mqstore.read.sql", "mqstore.bodies"},
     "mqstore.write.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
     "mqstore.live.remoting": BYTES | {"mqstore.options", "mqstore.read"},
@@ -49,11 +51,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore": BELOW_WRITE
     | LIVE
     | {"mqstore.read", "mqstore.write", "mqstore.deliver", "mqstore.read.sql"}
-    | {"mqstore.files.objects", "mqstore.deliver.replay"},
+    | {"mqstore.files.objects", "mqstore.deliver.replay", "mqstore.bodies"},
     # Of the codec, the connector sees the columns only, and the jobs also which kernels are in
     # use; of files and format they see nothing.
     "mqlog": {
         "mqstore",
+        "mqstore.bodies",
         "mqstore.codec.schema",
         "mqstore.options",
         "mqstore.read",
@@ -68,6 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pyspark_mqlog": {
         "mqlog",
         "mqstore",
+        "mqstore.bodies",
         "mqstore.codec.schema",
         "mqstore.options",
         "mqstore.read.sql",
@@ -79,6 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqlog_jobs": {
         "mqlog",
         "mqstore",
+        "mqstore.bodies",
         "mqstore.codec.schema",
         "mqstore.native.registry",
         "mqstore.options",

@@ -36,6 +36,14 @@ def with_estimates(rows: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:
-    """Return the rows of a batch as dictionaries, columns in the batch's order."""
+    """Return the rows of a batch as dictionaries, columns in the batch's order.
+
+    Maps within a struct, as typed bodies have them, are dictionaries too.
+    """
     rows: list[dict[str, object]] = batch.to_pylist()
+    for field in batch.schema:
+        if pa.types.is_struct(field.type):
+            values = batch.column(field.name).to_pylist(maps_as_pydicts="lossy")
+            for row, value in zip(rows, values, strict=True):
+                row[field.name] = value
     return rows

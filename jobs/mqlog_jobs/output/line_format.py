@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from mqlog_jobs.output.amounts import instant
+from mqlog_jobs.output.render import json_text, nested
 from mqstore.codec.schema import BY_NAME, check_columns, resolve_columns
 from mqstore.errors import InvalidOptionError, printable
 
@@ -80,4 +81,6 @@ def _text(value: object) -> str:
             return instant(value, "milliseconds")
         case list():
             return " ".join(f"{name}={item}" for name, item in value)
+        case dict():
+            return json_text(nested(value))
     return str(value)

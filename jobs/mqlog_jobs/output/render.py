@@ -13,7 +13,8 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from itertools import groupby, pairwise
 from typing import Final, Literal, TextIO, TypeAlias
 
@@ -186,6 +187,37 @@ def json_text(value: object, *, is_ascii: bool = False) -> str:
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
+def nested(value: object) -> object:
+    """Return a value of a typed body, with all that lies in it, as JSON has it.
+
+    Times are ISO-8601, bytes base64. A decimal is a number where a reader of doubles gets the same
+    one, else text: no digit is lost.
+    """
+    match value:
+        case dict():
+            return {str(name): nested(inner) for name, inner in value.items()}
+        case list():
+            return [nested(inner) for inner in value]
+        case datetime():
+            return instant(value) if value.tzinfo else value.isoformat()
+        case date():
+            return value.isoformat()
+        case bytes():
+            return b64encode(value).decode()
+        case Decimal():
+            return exact(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+    return value
+
+
+def exact(value: Decimal) -> object:
+    """Return a decimal as a number of JSON, or as text where a double would lose digits."""
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else format(value, "f")
+
+
 def text_of(value: bytes) -> str:
     """Return a body as text if it is UTF-8, else its size."""
     try:
@@ -267,6 +299,8 @@ def _shape(kind: Kind, value: object) -> str:
             text = moment(value)
         case bytes():
             text = shown(text_of(value))
+        case dict() | list():
+            text = shown(json_text(nested(value)))
         case _:
             text = shown(value)
     return text
@@ -349,6 +383,8 @@ def _plain(row: Row) -> dict[str, object]:
                     plain[f"{name}Base64"] = b64encode(value).decode()
             case list() if name == "properties":
                 plain[name] = dict(value)
+            case dict() | list():
+                plain[name] = nested(value)
             case _:
                 plain[name] = value
     return plain
@@ -358,8 +394,8 @@ def _field(value: object, *, escaped: bool) -> object:
     match value:
         case bool():
             return "true" if value else "false"
-        case dict():
-            return json_text(value)
+        case dict() | list():
+            return json_text(nested(value))
         case str() if escaped:
             return printable(value)
     return value

@@ -1,10 +1,12 @@
 """The messages of a topic as they are stored: what ``mqlog cat --follow`` prints."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 from mqlog_jobs.output.render import Row
 from mqlog_jobs.work.queries import merged, settings_of
+from mqstore.bodies.settings import BodyOptions
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.message_query import MessageQuery, chosen, snapshots_of
@@ -18,7 +20,7 @@ def follow(
     stores: OpenStores,
     query: MessageQuery,
     columns: Sequence[str],
-    now_ms: int,
+    bodies: BodyOptions,
     wait: Callable[[], object],
 ) -> Iterator[Row]:
     """Yield the messages of a query that are stored from now on, or from its start; for ever.
@@ -28,8 +30,8 @@ def follow(
     when a look found nothing new. Messages that expired before they were read are named in a
     warning. Raises as ``queries.select``, and StoreReplacedError if a store is not the one it was.
     """
-    settings = settings_of(query, columns)
-    at = _start(stores, query, now_ms)
+    settings = settings_of(query, columns, bodies)
+    at = _start(stores, query, time.time_ns() // 1_000_000)
     tails = stores.tails()
     follower = Follower(tails, Admission(), fail_on_data_loss=False, find=stores.tails_beside)
     with closing(follower):

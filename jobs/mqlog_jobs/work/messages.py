@@ -125,9 +125,9 @@ def follow(named: Named, query: MessageQuery, form: MessageForm, number: int) ->
         expected = "not together with --follow: a stream follows the ConsumeQueues of a store"
         raise InvalidOptionError("--from-log", "true", expected)
     form = form.by_line()
-    now_ms = time.time_ns() // 1_000_000
-    with named.opened(query.topic) as stores:
-        rows = following.follow(stores, query, form.columns, now_ms, lambda: time.sleep(_LOOK_S))
+    places, bodies = queries.of_bodies(named)
+    with places.opened(query.topic) as stores:
+        rows = following.follow(stores, query, form.columns, bodies, lambda: time.sleep(_LOOK_S))
         for row in islice(rows, number or None):
             form.write([row])
             sys.stdout.flush()

@@ -13,6 +13,7 @@ from mqlog_jobs.option_flags import FLAGS
 from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.output.render import Row
 from mqlog_jobs.places import Named, own_advice, with_read_options
+from mqstore.bodies.settings import BODY_OPTIONS, BodyOptions, body_type, is_typed
 from mqstore.codec.schema import resolve_columns
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.read.message_query import MessageQuery
@@ -21,6 +22,8 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
+from mqstore.read.typed_bodies import bad_columns
+from mqstore.request.body_schema import with_schema
 from mqstore.request.plan import ReadPlan, plan_read
 from mqstore.request.read_options import MESSAGES
 
@@ -104,8 +107,30 @@ def planned(named: Named, texts: Mapping[str, str], columns: Iterable[str]) -> R
             f"{named.flag} startingOffsets", given["startingOffsets"], expected
         )
     with own_advice():
-        options = places.read_options(MESSAGES, {**given, **texts})
-        return plan_read(options, tuple(dict.fromkeys(columns)))
+        options = with_schema(places.read_options(MESSAGES, {**given, **texts}))
+        return plan_read(options, tuple(dict.fromkeys([*columns, *shown_columns(options)])))
+
+
+def shown_columns(options: BodyOptions) -> tuple[str, ...]:
+    """Return the columns that are beside the others where bodies are typed: those of bad ones."""
+    return bad_columns(options) if is_typed(options) else ()
+
+
+def of_bodies(named: Named) -> tuple[Named, BodyOptions]:
+    """Return the places without the options of bodies among theirs, and these options.
+
+    Raises InvalidOptionError for another option of a read.
+    """
+    places, others = with_read_options(named, _IN_OTHER_WORDS)
+    known = {option.name for option in BODY_OPTIONS.values()}
+    for name, text in others.items():
+        if name not in known:
+            raise InvalidOptionError(f"{named.flag} {name}", text, "not together with --follow")
+    given = {name: text for name, text in others.items() if text is not None}
+    options = places.read_options(MESSAGES, given)
+    if is_typed(options):
+        body_type(options)
+    return places, options
 
 
 def _one_by_one(settings: ScanSettings) -> ScanSettings:
@@ -115,12 +140,17 @@ def _one_by_one(settings: ScanSettings) -> ScanSettings:
     return replace(settings, batch_rows=rows)
 
 
-def settings_of(query: MessageQuery, columns: Sequence[str]) -> ScanSettings:
+def settings_of(
+    query: MessageQuery, columns: Sequence[str], bodies: BodyOptions
+) -> ScanSettings:
     """Return how to scan for a query; raises InvalidOptionError for its expressions."""
     check_tags(query.tags, option="--tag")
     parse_sql(query.sql, option="--sql")
     settings = ScanSettings(
-        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME))),
+        columns=tuple(
+            dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME, *shown_columns(bodies)))
+        ),
+        **{field: getattr(bodies, field) for field in BODY_OPTIONS},
         tags=query.tags,
         sql=query.sql,
         keys=query.keys,

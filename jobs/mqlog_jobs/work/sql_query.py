@@ -32,6 +32,7 @@ from mqlog_jobs.output.amounts import count, instant
 from mqlog_jobs.output.form import Form
 from mqlog_jobs.output.render import FieldView, Row
 from mqlog_jobs.places import Named, own_advice, with_read_options
+from mqstore.bodies.settings import BODY_OPTIONS
 from mqstore.errors import (
     InvalidOptionError,
     InvalidQueryError,
@@ -201,11 +202,18 @@ def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple
         taken: set[str] = set()
         for topic in topics:
             own = {"subscribe": json.dumps([topic]), "columns": "full"}
-            yield _free(topic, taken), _scan(named, MESSAGES, {**texts, **own})
+            # A schema that is not given is taken of a sample: not of topics that nobody asked for.
+            of_topic = texts if topic.lower() in query.lower() else _without_bodies(texts)
+            yield _free(topic, taken), _scan(named, MESSAGES, {**of_topic, **own})
         for table in CATALOG:
             needs = CATALOG[table].needs
             if not (named.is_live and CATALOG[table].of_files) and (not needs or needs in texts):
                 yield _free(table, taken), _scan(named, table, texts)
+
+
+def _without_bodies(texts: Mapping[str, str]) -> dict[str, str]:
+    names = {option.name for option in BODY_OPTIONS.values()}
+    return {name: text for name, text in texts.items() if name not in names}
 
 
 def _topics(named: Named, query: str) -> list[str]:
@@ -350,7 +358,7 @@ def _rows(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
 def _value(value: object) -> object:
     match value:
         case Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
+            return render.exact(value)
         case timedelta():
             return value.total_seconds()
         case date() | time() | UUID() if not isinstance(value, datetime):

@@ -23,6 +23,7 @@ from mqstore.read.fused import FusedDecode
 from mqstore.read.row_filter import RowFilter
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Fetched, QueueSlice, RecordSource
+from mqstore.read.typed_bodies import TypedBodies
 from mqstore.read.units import UnitBatch
 
 Made = TypeVar("Made")
@@ -31,15 +32,20 @@ _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 
 
 def scan(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of ``slices``, in order, as ``message_schema(settings.columns)``.
+    """Yield the messages of ``slices``, in order, as ``typed_schema(settings, columns)``.
 
     With ``settings.merged`` only those of each queue are in order.
 
     Raises CorruptStoreError at a broken record unless ``on_corrupt`` says otherwise, and
     DataLossError at messages that expired since the slices were planned; the messages before it in
-    its queue are yielded first. The error of a record has its ``physical_offset``.
+    its queue are yielded first. The error of a record has its ``physical_offset``. CorruptBodyError
+    at a bad body with ``bodyMode=FAILFAST``.
     """
-    yield from scan_otherwise(slices, settings, None)
+    typed = TypedBodies.of(settings)
+    if typed is None:
+        yield from scan_otherwise(slices, settings, None)
+    else:
+        yield from typed.batches(scan_otherwise(slices, typed.stored, None))
 
 
 def scan_otherwise(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from mqstore.codec.schema import check_columns, message_schema, resolve_columns
+from mqstore.bodies.settings import DROP, is_typed
 from mqstore.errors import InvalidSchemaError
 from mqstore.options.grammar import did_you_mean
 from mqstore.read.by_log import BY_LOG_WORD
@@ -15,6 +15,7 @@ from mqstore.read.row_filter import RowFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
+from mqstore.read.typed_bodies import checked_columns, resolved_columns, typed_schema
 from mqstore.request.chosen_queues import in_partitions, message_slices, open_stores
 from mqstore.request.read_options import MESSAGES, ReadOptions
 from mqstore.request.tables import TableWork, plan_table
@@ -74,6 +75,8 @@ class ReadPlan:
         options = self.options
         if options.table != MESSAGES or options.queues == BY_LOG_WORD:
             return None
+        if is_typed(options) and options.body_mode == DROP:
+            return None
         if options.on_corrupt == "skip" or RowFilter.of(options).columns:
             return None
         return sum(piece.end - piece.start for piece in self.slices)
@@ -119,7 +122,7 @@ def read_schema(options: ReadOptions) -> pa.Schema:
     Raises InvalidSchemaError for a column that the table does not have.
     """
     if options.table == MESSAGES:
-        return message_schema(resolve_columns(options.columns))
+        return typed_schema(options, resolved_columns(options, options.columns))
     schema = CATALOG[options.table].schema
     if "columns" not in options.given:
         return schema
@@ -132,7 +135,7 @@ def schema_of(options: ReadOptions, names: Sequence[str]) -> pa.Schema:
     The case of names is not significant. Raises InvalidSchemaError for an unknown or repeated one.
     """
     if options.table == MESSAGES:
-        return message_schema(check_columns(names))
+        return typed_schema(options, checked_columns(options, names))
     schema, table = CATALOG[options.table].schema, options.table
     known = {name.lower(): name for name in schema.names}
     found: list[pa.Field] = []

@@ -1,0 +1,60 @@
+"""What decoding gives, and how its pieces become one array in the order of the bodies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The values of n bodies, and why those of some rows are bad: by row, from 0."""
+
+    values: pa.Array
+    reasons: dict[int, str]
+
+
+class Decoder(Protocol):
+    """What decodes bodies, batch by batch."""
+
+    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+        """Return the values of bodies."""
+
+
+def assembled(
+    pieces: Sequence[tuple[NDArray[np.int64], pa.Array]], kind: pa.DataType
+) -> pa.Array:
+    """Return the values of pieces, each with its rows, in the order of rows."""
+    pieces = [piece for piece in pieces if len(piece[0])]
+    if not pieces:
+        return pa.array([], kind)
+    if len(pieces) == 1:
+        return pieces[0][1]
+    rows = np.concatenate([rows for rows, _ in pieces])
+    values = pa.concat_arrays([values for _, values in pieces])
+    if (np.diff(rows) > 0).all():
+        return values
+    return values.take(pa.array(np.argsort(rows)))
+
+
+def text_rows(bodies: pa.BinaryArray) -> NDArray[np.bool_]:
+    """Return which bodies are UTF-8 with at least a byte."""
+    filled: NDArray[np.bool_] = pc.binary_length(bodies).to_numpy(zero_copy_only=False) > 0
+    try:
+        bodies.cast(pa.string())
+    except pa.ArrowInvalid:
+        for row, body in enumerate(bodies.to_pylist()):
+            filled[row] = filled[row] and _is_utf8(body)
+    return filled
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

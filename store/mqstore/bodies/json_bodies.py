@@ -1,0 +1,141 @@
+"""Bodies of JSON to a struct array: blocks by the fast way, what it leaves one by one."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqstore.bodies.decoded import Decoded, assembled, text_rows
+from mqstore.bodies.json_blocks import Failure, JsonBlocks
+from mqstore.bodies.json_values import JsonValues
+from mqstore.bodies.times import Times
+
+Rows = NDArray[np.int64]
+_BLOCK_ROWS: Final = 8_192
+_PART_ROWS: Final = 512
+_BLOCK_BYTES: Final = 8 << 20
+_FEW: Final = 4
+_MOST_WORK: Final = 4
+"""How often, at most, the rows of a block are read by the fast way."""
+_JUDGED: Final = 64
+"""Blocks of fewer rows say nothing of the next ones."""
+_REST_BLOCKS: Final = 8
+"""Blocks that are read the slow way after one that the fast way could not read."""
+
+
+class JsonBodies:
+    """Reads bodies of JSON of one type, batch by batch."""
+
+    def __init__(self, kind: pa.DataType, times: Times) -> None:
+        self._kind = kind
+        self._slow = JsonValues(kind, times)
+        self._fast = JsonBlocks(kind, times) if JsonBlocks.takes(kind) else None
+        self._rest = 0
+
+    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+        """Return the values of bodies, and the reasons of those that are bad."""
+        fast: list[tuple[Rows, pa.Array]] = []
+        slow: list[Rows] = []
+        candidates = np.arange(len(bodies))
+        if self._fast is None:
+            slow.append(candidates)
+        else:
+            sound = text_rows(bodies)
+            slow.append(candidates[~sound])
+            for block in _blocks(bodies, candidates[sound]):
+                self._read(self._fast, bodies, block, fast, slow)
+        return self._with_slow(bodies, fast, np.sort(np.concatenate(slow)))
+
+    def _read(
+        self,
+        blocks: JsonBlocks,
+        bodies: pa.BinaryArray,
+        block: Rows,
+        fast: list[tuple[Rows, pa.Array]],
+        slow: list[Rows],
+    ) -> None:
+        """Read a block by the fast way, in parts where it fails; the rest is slow."""
+        if self._rest:
+            self._rest -= 1
+            slow.append(block)
+            return
+        todo, work, left = [block], 0, 0
+        while todo:
+            rows = todo.pop()
+            if len(rows) <= _FEW or work > _MOST_WORK * len(block):
+                slow.append(rows)
+                left += len(rows)
+                continue
+            found = blocks.read(_taken(bodies, rows))
+            if not isinstance(found, Failure):
+                values, doubtful = found
+                work += len(rows)
+                sound = ~doubtful
+                if doubtful.any():
+                    slow.append(rows[doubtful])
+                    rows, values = rows[sound], values.filter(pa.array(sound))
+                fast.append((rows, values))
+                continue
+            row = found.row
+            work += len(rows) if row is None or row >= len(rows) else row + 1
+            odd, parts = _cut(bodies, rows, found)
+            slow.append(odd)
+            left += len(odd)
+            todo += parts
+        if len(block) >= _JUDGED and left > len(block) // 2:
+            self._rest = _REST_BLOCKS
+
+    def _with_slow(
+        self, bodies: pa.BinaryArray, fast: list[tuple[Rows, pa.Array]], slow: Rows
+    ) -> Decoded:
+        values: list[dict[str, Any] | None] = []
+        reasons: dict[int, str] = {}
+        for row in slow.tolist():
+            value, reason = self._slow.read(bodies[row].as_py())
+            values.append(value)
+            if reason is not None:
+                reasons[row] = reason
+        pieces = [*fast, (slow, pa.array(values, self._kind))]
+        return Decoded(assembled(pieces, self._kind), reasons)
+
+
+def _blocks(bodies: pa.BinaryArray, rows: Rows) -> Iterator[Rows]:
+    """Yield rows in blocks, bounded by number and by bytes."""
+    if not len(rows):
+        return
+    ends = np.cumsum(pc.binary_length(bodies).to_numpy(zero_copy_only=False)[rows], dtype=np.int64)
+    start = 0
+    while start < len(rows):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + _BLOCK_BYTES, side="right"))
+        stop = min(max(stop, start + 1), start + _BLOCK_ROWS)
+        yield rows[start:stop]
+        start = stop
+
+
+def _taken(bodies: pa.BinaryArray, rows: Rows) -> pa.BinaryArray:
+    if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
+        return bodies.slice(int(rows[0]), len(rows))
+    return bodies.take(pa.array(rows))
+
+
+def _cut(bodies: pa.BinaryArray, rows: Rows, failure: Failure) -> tuple[Rows, list[Rows]]:
+    """Return the rows that a failure names, and the parts around them to read again."""
+    none = rows[:0]
+    if failure.row is not None and failure.row < len(rows):
+        row = failure.row
+        rest = rows[row + 1 :]
+        parts = [rest[n : n + _PART_ROWS] for n in range(0, len(rest), _PART_ROWS)]
+        return rows[row : row + 1], [part for part in (*parts[::-1], rows[:row]) if len(part)]
+    if failure.value is not None:
+        has = pc.match_substring(_taken(bodies, rows), failure.value)
+        mask = has.to_numpy(zero_copy_only=False)
+        if mask.any() and not mask.all():
+            return rows[mask], [rows[~mask]]
+    if len(rows) <= 2 * _FEW:
+        return rows, []
+    half = len(rows) // 2
+    return none, [rows[half:], rows[:half]]

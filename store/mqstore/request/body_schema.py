@@ -1,0 +1,89 @@
+"""The schema of the bodies of a topic, by a sample that is spread over all of it."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
+
+from mqstore.bodies.infer import BodyReport, SampledBody, infer
+from mqstore.bodies.schema_text import SCHEMA, BodySchema
+from mqstore.bodies.settings import BINARY, needs_schema
+from mqstore.errors import InvalidOptionError, shown
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
+from mqstore.request.chosen_queues import message_slices, open_stores
+from mqstore.request.read_options import MESSAGES, ReadOptions
+
+_LOG = logging.getLogger(__name__)
+SAMPLE: Final = 1_000
+_STRETCHES: Final = 8
+"""In how many places of each queue the sample is taken."""
+_MOST_SLICES: Final = 400
+_COLUMNS: Final = ("body", "tags", "storeTimestamp")
+_TAKEN: Final = (
+    "bodySchema was not given: %d of %d sampled bodies fit the schema below, which this read "
+    "takes. Set it, so that another read has the same columns:\n%s"
+)
+
+
+def sampled(options: ReadOptions, count: int) -> list[SampledBody]:
+    """Return about ``count`` bodies of the messages that options choose, spread over each queue.
+
+    Raises what planning and reading raise.
+    """
+    stored = replace(options, body=BINARY, body_schema=None)
+    settings = ScanSettings.of(stored, _COLUMNS)
+    with closing(open_stores(options)) as stores:
+        slices = message_slices(stored, stores)
+    found = []
+    for batch in scan(spread(slices, count), settings):
+        bodies, tags, times = (batch.column(name) for name in _COLUMNS)
+        milliseconds = times.cast("int64").to_numpy() // 1000
+        for body, tag, time in zip(bodies, tags, milliseconds.tolist(), strict=True):
+            found.append(SampledBody(body.as_py(), tag.as_py(), time))
+    return found
+
+
+def spread(slices: Sequence[QueueSlice], count: int) -> list[QueueSlice]:
+    """Return stretches of slices with about ``count`` messages, from their first to their last."""
+    total = sum(piece.end - piece.start for piece in slices)
+    if total <= count:
+        return list(slices)
+    kept = sorted(slices, key=lambda piece: piece.start - piece.end)[:_MOST_SLICES]
+    total = sum(piece.end - piece.start for piece in kept)
+    return [part for piece in kept for part in _stretches(piece, count, total)]
+
+
+def _stretches(piece: QueueSlice, count: int, total: int) -> Iterator[QueueSlice]:
+    held = piece.end - piece.start
+    share = min(held, max(2, round(count * held / total)))
+    number = min(_STRETCHES, share)
+    length = -(-share // number)
+    if number * length >= held:
+        yield piece
+        return
+    for place in range(number):
+        start = piece.start + (held - length) * place // max(1, number - 1)
+        yield replace(piece, start=start, end=start + length, weight=None)
+
+
+def with_schema(options: ReadOptions) -> ReadOptions:
+    """Return the options with a schema of bodies, where they need one and have none.
+
+    It is taken of a sample, and a warning says which. Opens the place. Raises InvalidOptionError
+    where the sample has no object.
+    """
+    if options.table != MESSAGES or not needs_schema(options):
+        return options
+    bodies = sampled(options, SAMPLE)
+    report = infer(bodies)
+    if not report.ddl:
+        expected = (
+            f"cannot be taken of the bodies: {len(bodies):,} were looked at, and none is an object "
+            "of JSON with fields; write the schema"
+        )
+        raise InvalidOptionError(SCHEMA, "", expected)
+    _LOG.warning(_TAKEN, report.fit, report.sampled, shown(report.ddl, 100_000))
+    return replace(options, body_schema=BodySchema(report.ddl, report.ddl))

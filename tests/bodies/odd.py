@@ -147,11 +147,11 @@ _STRICT: Final = re.compile(
 )
 
 
-class Unjudged(Exception):
+class UnjudgedError(Exception):
     """A text of a time in a form that this decoder does not know: Spark judges those."""
 
 
-class Bad(Exception):
+class BadError(Exception):
     """A value that does not fit."""
 
 
@@ -185,7 +185,7 @@ def reference(body: bytes) -> tuple[dict[str, Any] | None, bool]:
 
 
 def _refuse() -> Any:
-    raise Bad
+    raise BadError
 
 
 def _of(value: dict[str, Any], name: str, bad: list[str], read: Any) -> Any:
@@ -193,14 +193,14 @@ def _of(value: dict[str, Any], name: str, bad: list[str], read: Any) -> Any:
         return None
     try:
         return read(value[name])
-    except Bad:
+    except BadError:
         bad.append(name)
         return None
 
 
 def _int(value: Any, bits: int) -> int:
     if not isinstance(value, _Written) or any(c in value for c in ".eENI"):
-        raise Bad
+        raise BadError
     number = int(value)
     return number if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else _refuse()
 
@@ -208,17 +208,17 @@ def _int(value: Any, bits: int) -> int:
 def _double(value: Any) -> float:
     if isinstance(value, _Written) or value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
-    raise Bad
+    raise BadError
 
 
 def _decimal(value: Any) -> Decimal:
     if not isinstance(value, str):
-        raise Bad
+        raise BadError
     try:
         with localcontext(prec=100):
             number = Decimal(value.replace(",", "")).quantize(Decimal("0.0001"), ROUND_HALF_UP)
     except InvalidOperation:
-        raise Bad from None
+        raise BadError from None
     return number if number.is_finite() and abs(number) < Decimal(10) ** 16 else _refuse()
 
 
@@ -231,7 +231,7 @@ def _time(value: Any) -> datetime:
             return found if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         pass
-    raise Bad
+    raise BadError
 
 
 def _day(value: Any) -> date:
@@ -240,26 +240,26 @@ def _day(value: Any) -> date:
             return datetime.fromisoformat(_judged(value)).date()
         except ValueError:
             pass
-    raise Bad
+    raise BadError
 
 
 def _judged(text: str) -> str:
     if _STRICT.fullmatch(text):
         return text
     if re.fullmatch(r"\W*[A-Za-z]*\W*", text):
-        raise Bad
-    raise Unjudged
+        raise BadError
+    raise UnjudgedError
 
 
 def _ints(value: Any) -> list[int | None]:
     if not isinstance(value, list):
-        raise Bad
+        raise BadError
     return [None if one is None else _int(one, 32) for one in value]
 
 
 def _object(value: Any, bad: list[str], text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Bad
+        raise BadError
     return {
         "x": _of(value, "x", bad, lambda v: _int(v, 64)),
         "y": _of(value, "y", bad, lambda v: _text(v, text)),
@@ -268,9 +268,9 @@ def _object(value: Any, bad: list[str], text: str) -> dict[str, Any]:
 
 def _objects(value: Any, bad: list[str]) -> list[dict[str, Any] | None]:
     if not isinstance(value, list):
-        raise Bad
+        raise BadError
     if any(one is not None and not isinstance(one, dict) for one in value):
-        raise Bad
+        raise BadError
     return [
         None if one is None else {"k": _of(one, "k", bad, lambda v: _int(v, 32))} for one in value
     ]

@@ -1,6 +1,7 @@
 """Bodies of JSON as columns, beside a decoder of the test's own, row by row."""
 
 import json
+import math
 import random
 import time
 import tracemalloc
@@ -9,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bodies.odd import ANY_TEXT, DDL, GOOD, ODD, Unjudged, good, mutated, reference
+from bodies.odd import ANY_TEXT, DDL, GOOD, ODD, UnjudgedError, good, mutated, reference
 from mqstore.bodies.ddl import parse_ddl
 from mqstore.bodies.decoded import Decoded
 from mqstore.bodies.json_bodies import JsonBodies
@@ -45,8 +46,8 @@ def same(given: Any, right: Any) -> bool:
         return bool(written == json.loads(right.removeprefix(ANY_TEXT)))
     if isinstance(right, dict) and isinstance(given, dict):
         return given.keys() == right.keys() and all(same(given[k], right[k]) for k in right)
-    if isinstance(right, float) and right != right:
-        return isinstance(given, float) and given != given
+    if isinstance(right, float) and math.isnan(right):
+        return isinstance(given, float) and math.isnan(given)
     return bool(given == right)
 
 
@@ -55,7 +56,7 @@ def wrong_rows(bodies: list[bytes], found: Decoded) -> list[tuple[bytes, Any, An
     for row, body in enumerate(bodies):
         try:
             right, is_bad = reference(body)
-        except Unjudged:
+        except UnjudgedError:
             continue
         given = found.values[row].as_py()
         if (row in found.reasons) != is_bad or not same(given, right):

@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from mqstore.errors import InvalidOptionError
 from mqstore.bodies.ddl import parse_ddl, to_ddl
 from mqstore.bodies.json_schema import to_json_schema
 from mqstore.bodies.schema_text import body_schema, json_type
+from mqstore.errors import InvalidOptionError
 
 DDL = (
     "id BIGINT, `a b``c` STRING, d DECIMAL(10,2), e DECIMAL(10,0), t TIMESTAMP, n TIMESTAMP_NTZ, "
@@ -75,9 +75,7 @@ def test_json_of_a_spark_schema_is_read() -> None:
          "valueType": "timestamp_ntz", "valueContainsNull": True}, "containsNull": True}},
     ]  # fmt: skip
     text = json.dumps({"type": "struct", "fields": fields})
-    assert to_ddl(of(text)) == (
-        "id BIGINT, d DECIMAL(10,2), l ARRAY<MAP<STRING, TIMESTAMP_NTZ>>"
-    )
+    assert to_ddl(of(text)) == ("id BIGINT, d DECIMAL(10,2), l ARRAY<MAP<STRING, TIMESTAMP_NTZ>>")
 
 
 def test_json_schema_is_read_and_written() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 import mqlog
-from bodies.odd import DDL, GOOD, ODD, Unjudged, reference
+from bodies.odd import DDL, GOOD, ODD, UnjudgedError, reference
 from jobs.command import Run
 from support import oracle
 from support.oracle import Message
@@ -71,9 +71,9 @@ def test_the_command_gives_the_rows_of_scan(root: Path, run: Run) -> None:
 
 
 def test_sql_reads_a_field_of_a_topic_without_a_schema(root: Path, run: Run) -> None:
-    done = run("sql", root, "SELECT sum(body.n) AS n FROM T", "--json", "-o", "body=json")
+    done = run("sql", root, "SELECT count(body.s) AS n FROM T", "--json", "-o", "body=json")
     assert done.code == 0, done.err
-    assert done.rows == [{"n": None}] or "body.n" in done.err
+    assert int(str(done.rows[0]["n"])) > len(ODD)
 
 
 def test_a_follower_of_the_command_has_typed_bodies(root: Path, run: Run) -> None:
@@ -106,8 +106,8 @@ def test_spark_gives_the_rows_of_scan_in_batches_and_streams(
     stream.awaitTermination()
     for frame in (batch, spark.table("typed_bodies")):
         rows = frame.select(
-            "queueOffset", "_bodyError", F.col("_corruptBody").alias("raw"), "body.i", "body.n",
-            "body.s", "body.m", "body.b", "body.a", F.unix_micros("body.t").alias("t"),
+            "queueOffset", "_bodyError", fn.col("_corruptBody").alias("raw"), "body.i", "body.n",
+            "body.s", "body.m", "body.b", "body.a", fn.unix_micros("body.t").alias("t"),
         ).collect()  # fmt: skip
         assert len(rows) == len(right)
         for row in rows:
@@ -127,7 +127,7 @@ def test_from_json_of_spark_gives_the_same_but_where_the_guide_says_otherwise(
     schema = f"{DDL}, bad STRING"
     parsed = plain.select(
         "queueOffset",
-        F.from_json(F.col("body").cast("string"), schema, {"columnNameOfCorruptRecord": "bad"})
+        fn.from_json(fn.col("body").cast("string"), schema, {"columnNameOfCorruptRecord": "bad"})
         .alias("v"),
     )  # fmt: skip
     fields = ["i", "n", "s", "d", "m", "day", "b", "a", "bad"]
@@ -138,9 +138,9 @@ def test_from_json_of_spark_gives_the_same_but_where_the_guide_says_otherwise(
     for row in rows:
         same = right[row.queueOffset]
         body = same["body"] or {}
-        equal = all(
-            str(row[name]) == str(body.get(name)) for name in fields if name != "bad"
-        ) and (row.bad is None) == (same["_bodyError"] is None)
+        equal = all(str(row[name]) == str(body.get(name)) for name in fields if name != "bad") and (
+            row.bad is None
+        ) == (same["_bodyError"] is None)
         if not equal:
             differ.add(names[row.queueOffset])
     assert differ <= STRICTER
@@ -171,6 +171,6 @@ def test_the_reference_decoder_judges_the_rows_of_the_doors(root: Path) -> None:
     for body, row in zip(BODIES, scanned(root), strict=True):
         try:
             _, is_bad = reference(body)
-        except Unjudged:
+        except UnjudgedError:
             continue
         assert is_bad == (row["_bodyError"] is not None), body

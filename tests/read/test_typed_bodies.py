@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import mqlog
-from mqstore.errors import InvalidOptionError, InvalidSchemaError, StoreError
 from mqstore.bodies import settings as body_settings
+from mqstore.errors import InvalidOptionError, InvalidSchemaError, StoreError
 from support import oracle
 from support.oracle import Message
 from support.stores import MakeStore, lay_out

@@ -193,22 +193,23 @@ def nested(value: object) -> object:
     Times are ISO-8601, bytes base64. A decimal is a number where a reader of doubles gets the same
     one, else text: no digit is lost.
     """
+    plain = value
     match value:
         case dict():
-            return {str(name): nested(inner) for name, inner in value.items()}
+            plain = {str(name): nested(inner) for name, inner in value.items()}
         case list():
-            return [nested(inner) for inner in value]
-        case datetime():
-            return instant(value) if value.tzinfo else value.isoformat()
+            plain = [nested(inner) for inner in value]
+        case datetime() if value.tzinfo:
+            plain = instant(value)
         case date():
-            return value.isoformat()
+            plain = value.isoformat()
         case bytes():
-            return b64encode(value).decode()
+            plain = b64encode(value).decode()
         case Decimal():
-            return exact(value)
+            plain = exact(value)
         case float() if not math.isfinite(value):
-            return str(value)
-    return value
+            plain = str(value)
+    return plain
 
 
 def exact(value: Decimal) -> object:

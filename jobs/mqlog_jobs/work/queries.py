@@ -140,9 +140,7 @@ def _one_by_one(settings: ScanSettings) -> ScanSettings:
     return replace(settings, batch_rows=rows)
 
 
-def settings_of(
-    query: MessageQuery, columns: Sequence[str], bodies: BodyOptions
-) -> ScanSettings:
+def settings_of(query: MessageQuery, columns: Sequence[str], bodies: BodyOptions) -> ScanSettings:
     """Return how to scan for a query; raises InvalidOptionError for its expressions."""
     check_tags(query.tags, option="--tag")
     parse_sql(query.sql, option="--sql")

@@ -25,19 +25,17 @@ def change_of(value: Mapping[str, Any]) -> tuple[str, str] | None:
     if {"data", "table", "type"} <= value.keys() and ("isDdl" in value or "mysqlType" in value):
         return CANAL, _table(value.get("database"), value.get("table"))
     inner = value.get("payload", value)
-    if isinstance(inner, Mapping) and isinstance(inner.get("source"), Mapping):
-        if inner.get("op") in _DEBEZIUM_OPS:
-            source = inner["source"]
-            above = source.get("schema") or source.get("db")
-            return DEBEZIUM, _table(above, source.get("table"))
+    source = inner.get("source") if isinstance(inner, Mapping) else None
+    if isinstance(source, Mapping) and str(inner.get("op")) in _DEBEZIUM_OPS:
+        return DEBEZIUM, _table(source.get("schema") or source.get("db"), source.get("table"))
     if isinstance(inner, Mapping) and any(mark in inner for mark in _FLAT_MARKS):
         return DEBEZIUM_FLAT, _table(inner.get("__db"), inner.get("__table"))
     if {"recordType", "allMetaData"} <= value.keys():
         own = value["allMetaData"] if isinstance(value["allMetaData"], Mapping) else {}
         return OCEANBASE, _table(own.get("db"), own.get("table_name"))
-    if {"database", "table", "type", "ts"} <= value.keys():
-        if str(value["type"]).startswith(_MAXWELL_TYPES):
-            return MAXWELL, _table(value.get("database"), value.get("table"))
+    is_maxwell = {"database", "table", "type", "ts"} <= value.keys()
+    if is_maxwell and str(value["type"]).startswith(_MAXWELL_TYPES):
+        return MAXWELL, _table(value.get("database"), value.get("table"))
     return None
 
 

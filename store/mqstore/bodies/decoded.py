@@ -25,9 +25,7 @@ class Decoder(Protocol):
         """Return the values of bodies."""
 
 
-def assembled(
-    pieces: Sequence[tuple[NDArray[np.int64], pa.Array]], kind: pa.DataType
-) -> pa.Array:
+def assembled(pieces: Sequence[tuple[NDArray[np.int64], pa.Array]], kind: pa.DataType) -> pa.Array:
     """Return the values of pieces, each with its rows, in the order of rows."""
     pieces = [piece for piece in pieces if len(piece[0])]
     if not pieces:

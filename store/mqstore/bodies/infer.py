@@ -197,9 +197,11 @@ def _unsure(found: _Gathered, fields: Sequence[FieldReport]) -> list[str]:
         if one.until is not None:
             notes.append(f"{one.name}: last seen at {instant(one.until)}")
     lower = Counter(name.lower() for name in found.root.fields)
-    for name in found.root.fields:
-        if lower[name.lower()] > 1:
-            notes.append(f"{name}: another field differs by its case only")
+    notes += [
+        f"{name}: another field differs by its case only"
+        for name in found.root.fields
+        if lower[name.lower()] > 1
+    ]
     shapes = _shapes(found)
     if shapes:
         tags = some([str(shape.tag) for shape in shapes])

@@ -161,16 +161,14 @@ class JsonBlocks:
         """Return an array in its own type, and which values of it could not be made."""
         if pa.types.is_struct(kind):
             parts = [self._finish(array.field(n), f.type) for n, f in enumerate(kind)]
-            unread = [mask for _, mask in parts if mask is not None]
+            masks = [mask for _, mask in parts if mask is not None]
             made = pa.StructArray.from_arrays(
                 [part for part, _ in parts], fields=list(kind), mask=array.is_null()
             )
-            return made, np.logical_or.reduce(unread) if unread else None
+            return made, np.logical_or.reduce(masks) if masks else None
         if pa.types.is_list(kind):
             values, unread = self._finish(array.values, kind.value_type)
-            made = pa.ListArray.from_arrays(
-                array.offsets, values, type=kind, mask=array.is_null()
-            )
+            made = pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=array.is_null())
             if unread is None:
                 return made, None
             rows = np.zeros(len(array), np.bool_)

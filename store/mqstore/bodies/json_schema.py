@@ -52,7 +52,7 @@ def spark_type(document: Any, depth: int = 0) -> pa.DataType:
 
 def _spark_field(field: Any, depth: int) -> pa.Field:
     if not isinstance(field, Mapping) or not isinstance(field.get("name"), str):
-        raise ValueError(f"{str(field)[:60]} is no field of Spark's JSON")
+        raise ValueError(f"{str(field)[:60]} is no field of Spark's JSON")  # noqa: TRY004
     return pa.field(field["name"], spark_type(field.get("type"), depth + 1))
 
 
@@ -76,7 +76,7 @@ def schema_type(document: Any, depth: int = 0) -> pa.DataType:
     if depth > MOST_DEPTH:
         raise ValueError(f"types lie more than {MOST_DEPTH} deep")
     if not isinstance(document, Mapping):
-        raise ValueError(f"{str(document)[:60]} is no JSON Schema of an object")
+        raise ValueError(f"{str(document)[:60]} is no JSON Schema of an object")  # noqa: TRY004
     if "$ref" in document:
         raise ValueError("$ref is not followed: write the schema out")
     branches = document.get("anyOf", document.get("oneOf"))

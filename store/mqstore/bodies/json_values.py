@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from json.decoder import WHITESPACE, scanstring
+from json import decoder as json_decoder
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -28,6 +28,8 @@ MALFORMED: Final = "MALFORMED_JSON"
 NOT_AN_OBJECT: Final = "NOT_AN_OBJECT"
 MISFIT: Final = "CANNOT_PARSE_VALUE"
 ENCODING: Final = "INVALID_ENCODING"
+_BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_scanstring: Final[Callable[[str, int], tuple[str, int]]] = vars(json_decoder)["scanstring"]
 _DOUBLES: Final = {
     "NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "INF": "inf", "+INF": "inf",
     "-Infinity": "-inf", "-INF": "-inf",
@@ -54,7 +56,7 @@ class Fraction(str):
     __slots__ = ()
 
 
-class Misfit(Exception):
+class MisfitError(Exception):
     """A value that does not fit its type: where, and why."""
 
     def __init__(self, path: Path, value: object, kind: pa.DataType, more: str = "") -> None:
@@ -80,7 +82,7 @@ class _Body:
 
     def raw(self, path: Path) -> str:
         """Return the text of the value there, as written."""
-        at = WHITESPACE.match(self.text, 0).end()
+        at = _behind_blanks(self.text, 0)
         for step in path:
             at = _member(self.text, at, step)
         return self.text[at : _DECODER.raw_decode(self.text, at)[1]]
@@ -168,43 +170,47 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
+def _behind_blanks(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at)
+    assert blanks is not None  # It matches nothing too.
+    return blanks.end()
+
+
 def _member(text: str, at: int, step: str | int) -> int:
     """Return where the value of a name (the last of it) or an index begins, in the value at."""
     found, number = -1, 0
-    at = WHITESPACE.match(text, at + 1).end()
+    at = _behind_blanks(text, at + 1)
     while True:
         if isinstance(step, str):
-            name, at = scanstring(text, at + 1)
-            at = WHITESPACE.match(text, WHITESPACE.match(text, at).end() + 1).end()
+            name, at = _scanstring(text, at + 1)
+            at = _behind_blanks(text, _behind_blanks(text, at) + 1)
+            is_it = name == step
         else:
-            name = number
-        if name == step:
+            is_it = number == step
+        if is_it:
             found = at
-        at = WHITESPACE.match(text, _DECODER.raw_decode(text, at)[1]).end()
+        at = _behind_blanks(text, _DECODER.raw_decode(text, at)[1])
         if text[at] != ",":
             return found
-        at, number = WHITESPACE.match(text, at + 1).end(), number + 1
+        at, number = _behind_blanks(text, at + 1), number + 1
 
 
 def _converter(kind: pa.DataType, times: Times) -> Convert:
     """Return what makes a value of a type of a value of JSON that is not null."""
-    if pa.types.is_struct(kind):
-        return _struct(kind, times)
-    if pa.types.is_map(kind):
-        return _map(kind, _converter(kind.item_type, times))
-    if pa.types.is_list(kind):
-        return _list(kind, _converter(kind.value_type, times))
-    if kind in _BITS:
-        return _integer(kind)
-    if pa.types.is_floating(kind):
-        return _floating(kind)
-    if pa.types.is_decimal(kind):
-        return _decimal(kind)
-    if pa.types.is_boolean(kind):
-        return _boolean
-    if pa.types.is_binary(kind):
-        return _binary
-    return _string if pa.types.is_string(kind) else _time(kind, times)
+    is_of = pa.types
+    makers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[], Convert]], ...] = (
+        (is_of.is_struct, lambda: _struct(kind, times)),
+        (is_of.is_map, lambda: _map(kind, _converter(kind.item_type, times))),
+        (is_of.is_list, lambda: _list(kind, _converter(kind.value_type, times))),
+        (is_of.is_integer, lambda: _integer(kind)),
+        (is_of.is_floating, lambda: _floating(kind)),
+        (is_of.is_decimal, lambda: _decimal(kind)),
+        (is_of.is_boolean, lambda: _boolean),
+        (is_of.is_binary, lambda: _binary),
+        (is_of.is_string, lambda: _string),
+        (is_of.is_temporal, lambda: _time(kind, times)),
+    )
+    return next(make for has_kind, make in makers if has_kind(kind))()
 
 
 def _struct(kind: pa.DataType, times: Times) -> Convert:
@@ -212,7 +218,7 @@ def _struct(kind: pa.DataType, times: Times) -> Convert:
 
     def convert(value: Any, path: Path, body: _Body) -> dict[str, Any]:
         if type(value) is not dict:
-            raise Misfit(path, value, kind)
+            raise MisfitError(path, value, kind)
         found = {}
         for name, of_field in fields:
             inner = value.get(name)
@@ -220,7 +226,7 @@ def _struct(kind: pa.DataType, times: Times) -> Convert:
                 continue
             try:
                 found[name] = of_field(inner, (*path, name), body)
-            except Misfit as error:
+            except MisfitError as error:
                 body.reasons.append(error.reason)
         return found
 
@@ -230,7 +236,7 @@ def _struct(kind: pa.DataType, times: Times) -> Convert:
 def _list(kind: pa.DataType, of_element: Convert) -> Convert:
     def convert(value: Any, path: Path, body: _Body) -> list[Any]:
         if type(value) is not list:
-            raise Misfit(path, value, kind)
+            raise MisfitError(path, value, kind)
         return [
             None if inner is None else of_element(inner, (*path, place), body)
             for place, inner in enumerate(value)
@@ -242,7 +248,7 @@ def _list(kind: pa.DataType, of_element: Convert) -> Convert:
 def _map(kind: pa.DataType, of_value: Convert) -> Convert:
     def convert(value: Any, path: Path, body: _Body) -> list[tuple[str, Any]]:
         if type(value) is not dict:
-            raise Misfit(path, value, kind)
+            raise MisfitError(path, value, kind)
         return [
             (name, None if inner is None else of_value(inner, (*path, name), body))
             for name, inner in value.items()
@@ -259,7 +265,7 @@ def _integer(kind: pa.DataType) -> Convert:
             number = int(value)
             if -limit <= number < limit:
                 return number
-        raise Misfit(path, value, kind)
+        raise MisfitError(path, value, kind)
 
     return convert
 
@@ -270,7 +276,7 @@ def _floating(kind: pa.DataType) -> Convert:
         if text is None and type(value) in {Integer, Fraction}:
             text = str(value)
         if text is None:
-            raise Misfit(path, value, kind)
+            raise MisfitError(path, value, kind)
         number = float(text)
         if kind == pa.float32() and number - number == 0:
             single: float = pa.scalar(text).cast(kind).as_py()
@@ -285,16 +291,16 @@ def _decimal(kind: pa.DataType) -> Convert:
 
     def convert(value: Any, path: Path, body: _Body) -> Decimal:
         if type(value) not in {str, Integer, Fraction}:
-            raise Misfit(path, value, kind)
+            raise MisfitError(path, value, kind)
         try:
             number = Decimal(_plain_number(value))
             if abs(number.adjusted()) > _MOST_DIGITS and number:
                 number = Decimal(0) if number.adjusted() < 0 else Decimal("NaN")
             rounded = number.quantize(step, context=_WIDE)
         except InvalidOperation:
-            raise Misfit(path, value, kind) from None
+            raise MisfitError(path, value, kind) from None
         if not rounded.is_finite() or (rounded and rounded.adjusted() + kind.scale >= most):
-            raise Misfit(path, value, kind, ": too many digits")
+            raise MisfitError(path, value, kind, ": too many digits")
         return rounded
 
     return convert
@@ -311,7 +317,7 @@ def _plain_number(value: str) -> str:
 
 def _boolean(value: Any, path: Path, body: _Body) -> bool:
     if type(value) is not bool:
-        raise Misfit(path, value, pa.bool_())
+        raise MisfitError(path, value, pa.bool_())
     return value
 
 
@@ -321,7 +327,7 @@ def _binary(value: Any, path: Path, body: _Body) -> bytes:
             return from_base64(value)
     except ValueError:
         pass
-    raise Misfit(path, value, pa.binary(), ": not base64")
+    raise MisfitError(path, value, pa.binary(), ": not base64")
 
 
 def from_base64(text: str) -> bytes:
@@ -349,7 +355,7 @@ def _time(kind: pa.DataType, times: Times) -> Convert:
                     return times.number(int(value))
         except (ValueError, OverflowError):
             pass
-        raise Misfit(path, value, kind, more)
+        raise MisfitError(path, value, kind, more)
 
     return convert
 

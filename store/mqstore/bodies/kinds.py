@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC as UTC_ZONE
 from typing import Any, Final
@@ -24,6 +24,7 @@ _MANY_FIELDS: Final = 200
 _RARE: Final = 0.05
 _NAMED_KEYS: Final = 3
 _MOST_DEPTH: Final = 40
+_ENOUGH: Final = 10
 _MILLISECONDS: Final = (1_000_000_000_000, 4_000_000_000_000)
 _SECONDS: Final = (1_000_000_000, 4_000_000_000)
 
@@ -142,25 +143,30 @@ class Values:
     def remarks(self) -> Iterator[str]:
         """Yield what is unsure about the type."""
         kinds = {kind: n for kind, n in self.kinds.items() if kind != "null"}
-        found = self.type()
+        if set(kinds) == {"struct"} and self.is_map:
+            yield f"{len(self.fields):,} names, each rare: MAP, which is read more slowly"
+        yield from self._of_text(kinds) if self.type() == pa.string() else self._of_numbers(kinds)
+
+    def _of_text(self, kinds: Mapping[str, int]) -> Iterator[str]:
         if not kinds:
             yield f"only null in {self.count:,} bodies: STRING"
-        elif set(kinds) == {"struct"} and not self.fields:
+        elif set(kinds) == {"struct"}:
             yield "only empty objects: STRING, the text"
-        elif set(kinds) == {"list"} and not (self.items and self.items.count):
-            yield "only empty lists: ARRAY<STRING>"
-        elif found == pa.string() and not set(kinds) <= {"string", "date", "timestamp", "text"}:
+        elif not set(kinds) <= {"string", "date", "timestamp", "text"}:
             mixed = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
             yield f"mixed ({mixed}): STRING, the text"
-        if self.is_map and set(kinds) == {"struct"}:
-            yield f"{len(self.fields):,} names, each rare: MAP, which is read more slowly"
+
+    def _of_numbers(self, kinds: Mapping[str, int]) -> Iterator[str]:
+        found = self.type()
+        if pa.types.is_list(found) and not (self.items and self.items.count):
+            yield "only empty lists: ARRAY<STRING>"
         if found == UTC and self.without_zone:
             yield f"{self.without_zone:,} texts without a zone: of bodyTimeZone"
         if found == pa.decimal128(38, 0):
             yield "above 2^63: DECIMAL(38,0)"
         if found == pa.float64() and (self.digits > _SURE_DIGITS or kinds.get("decimal")):
             yield "more digits than a DOUBLE keeps: name a DECIMAL"
-        if found == pa.int64() and self.numbers is not None and self.count >= 10:
+        if found == pa.int64() and self.numbers is not None and self.count >= _ENOUGH:
             for (low, high), unit in ((_MILLISECONDS, "ms"), (_SECONDS, "s")):
                 if low <= self.numbers[0] and self.numbers[1] < high:
                     yield f"may be a time: TIMESTAMP with bodyTimestampUnit={unit} reads it"

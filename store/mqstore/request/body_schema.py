@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from mqstore.bodies.infer import BodyReport, SampledBody, infer
+from mqstore.bodies.infer import SampledBody, infer
 from mqstore.bodies.schema_text import SCHEMA, BodySchema
 from mqstore.bodies.settings import BINARY, needs_schema
 from mqstore.errors import InvalidOptionError, shown

@@ -11,6 +11,7 @@ import pytest
 
 from mqstore import errors
 from mqstore.audit import errors as table_errors
+from mqstore.bodies import errors as body_errors
 from mqstore.copy import errors as copy_errors
 from mqstore.deliver.once import errors as once_errors
 from mqstore.errors import StoreError, StoreFlavour, TopicFlavour
@@ -26,6 +27,7 @@ MODULES = [
     errors,
     copy_errors,
     table_errors,
+    body_errors,
     staging_errors,
     write_errors,
     live_errors,
@@ -57,7 +59,7 @@ EXAMPLES = [
     errors.StoreUnavailableError("s3://b/s", "no such bucket"),
     errors.UnsafePathError("/s/x", "a symbolic link"),
     errors.CorruptStoreError("/s/commitlog/0", 7, "bad magic"),
-    errors.CorruptBodyError("T", "broker-a", 0, 7, 'CANNOT_PARSE_VALUE at id: "x" is no INT'),
+    body_errors.CorruptBodyError("T", "broker-a", 0, 7, 'CANNOT_PARSE_VALUE at id: "x" is no INT'),
     errors.CorruptConfigError("/s/config/topics.json", 0, "not JSON"),
     table_errors.CorruptTableError("/t/part-0.parquet", "cannot be read: no footer"),
     errors.DataLossError("T/0", start=0, end=9, low=5, high=9),

@@ -21,8 +21,8 @@ from mqstore.request.plan import read_schema, schema_of
 from mqstore.request.read_options import ReadOptions
 from pyspark_mqlog.compat import to_arrow
 
-_BODY: Final = "body"
-_ANY: Final = BodySchema("", "unread STRING")
+_BODY_COLUMN: Final = "body"
+_ANY_BODY: Final = BodySchema("", "unread STRING")
 """The schema where bad bodies are asked for, and no field: what is no object is bad."""
 
 
@@ -55,16 +55,16 @@ def with_body_of(schema: StructType, options: ReadOptions) -> ReadOptions:
     """
     if not needs_schema(options):
         return options
-    given = next((field for field in schema.fields if field.name.lower() == _BODY), None)
+    given = next((field for field in schema.fields if field.name.lower() == _BODY_COLUMN), None)
     if given is None:
-        return replace(options, body_schema=_ANY)
+        return replace(options, body_schema=_ANY_BODY)
     if not isinstance(given.dataType, StructType):
         expected = "of body=json is a struct: STRUCT<id: BIGINT, …>, or leave it out"
         raise InvalidSchemaError(given.name, given.dataType.simpleString(), expected)
     try:
         text = to_ddl(to_arrow(StructType([given])).field(0).type)
     except (PySparkTypeError, ValueError) as error:
-        raise InvalidSchemaError(_BODY, given.dataType.simpleString(), str(error)) from None
+        raise InvalidSchemaError(_BODY_COLUMN, given.dataType.simpleString(), str(error)) from None
     return replace(options, body_schema=BodySchema(text, text))
 
 

@@ -5,6 +5,7 @@ Each has a ``condition``, which its text begins with in brackets: ``[MQLOG_STORE
 
 from mqstore import errors as _tree
 from mqstore.audit.errors import CorruptTableError
+from mqstore.bodies.errors import CorruptBodyError
 from mqstore.copy.errors import ClockJumpError, OtherStoreError
 from mqstore.deliver.once.errors import (
     ControlTooLargeError,
@@ -16,7 +17,6 @@ from mqstore.deliver.once.errors import (
     TornMessageError,
 )
 from mqstore.errors import (
-    CorruptBodyError,
     CorruptConfigError,
     CorruptStoreError,
     DataLossError,

@@ -12,9 +12,11 @@ from mqlog.keywords import in_keywords, keyword, texts
 from mqlog.options import FollowKeywords, PlaceKeywords, ScanKeywords, shows
 from mqlog.pictures import as_html
 from mqlog.scan import Scan
+from mqstore.bodies.infer import BodyReport
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import store_paths
 from mqstore.options.texts import refusals
+from mqstore.request.body_schema import SAMPLE, schema_report
 from mqstore.request.chosen_queues import open_stores
 from mqstore.request.places import LIVE, OBJECTS, OF_STORES
 from mqstore.request.read import read_options
@@ -126,6 +128,29 @@ class Place:
             if name == MESSAGES:
                 raise InvalidOptionError("table", name, "are read with scan")
             return Scan.of_options(self._options(None, name, options))
+
+    @shows(ScanKeywords)
+    def schema(
+        self,
+        topic: str | Sequence[str],
+        /,
+        *,
+        sample: int = SAMPLE,
+        **options: Unpack[ScanKeywords],
+    ) -> BodyReport:
+        """Return a schema for the bodies of a topic, and what is unsure, of ``sample`` bodies.
+
+        The sample is spread over the whole of each queue; ``options`` are those of ``scan``, such
+        as ``tags``. With ``body_schema`` that schema is checked. The report has ``ddl``,
+        ``json_schema``, ``fields`` (name, type, share, since, until, remarks), ``fit`` of
+        ``sampled`` bodies, ``bad``, ``shapes``, ``changes`` and ``unsure``. Opens the place. Raises
+        InvalidOptionError and what reading raises.
+        """
+        with in_keywords():
+            if not isinstance(sample, int) or sample < 1:
+                raise InvalidOptionError("sample", sample, "must be a number of bodies, 1 or more")
+            own: Any = {"body": "json", **options}
+            return schema_report(self._options(topic, MESSAGES, own), sample)
 
     def topics(self, *, system: bool = False) -> list[str]:
         """Return the names of the topics, sorted; with ``system`` those of RocketMQ's own too.

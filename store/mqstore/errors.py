@@ -11,7 +11,6 @@ StoreError
 ├── UnsafePathError           a symbolic link, device or name that would lead out of the store
 ├── CorruptStoreError         bytes that the format does not allow, where data must be whole
 │   └── CorruptConfigError    a JSON file of config/ that neither mqlog nor a broker can parse
-├── CorruptBodyError          a body that does not fit its type, where that ends the read
 ├── DataLossError             a queue offset that the store no longer, or does not yet, hold
 │   └── StoreReplacedError    a checkpoint whose offsets are not of this store
 ├── UnknownTopicError         a topic or queue that the store does not have
@@ -247,21 +246,6 @@ class CorruptConfigError(CorruptStoreError):
     """A JSON file of config/ and its .bak cannot be parsed."""
 
     condition = "MQLOG_CORRUPT_CONFIG"
-
-
-class CorruptBodyError(StoreError):
-    """A body that does not fit its type, where ``bodyMode`` is FAILFAST."""
-
-    condition = "MQLOG_CORRUPT_BODY"
-    text = (
-        "topic {topic!r}, broker {broker_name!r}, queue {queue_id}, offset {queue_offset}: "
-        "{reason!l}; bodyMode=PERMISSIVE gives such a body as a row with its bytes"
-    )
-    topic: str
-    broker_name: str
-    queue_id: int
-    queue_offset: int
-    reason: str
 
 
 class DataLossError(StoreError):

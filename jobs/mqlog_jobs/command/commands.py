@@ -197,3 +197,32 @@ def find(
         timeline.show(named, query, trace_topic, as_json=form.as_json)
         return
     messages.find(named, query, on_corrupt, as_json=form.as_json)
+
+
+@place_command(
+    FIRST_STEPS,
+    "mqlog schema /data/store SHOP_ORDERS",
+    "mqlog schema rocketmq://ns1:9876 SHOP_ORDERS --sample 10000 --json",
+    "mqlog schema /data/store SHOP_ORDERS --ddl -o tags=paid > orders.ddl",
+    "mqlog schema /data/store SHOP_ORDERS -o bodySchema=./orders.ddl",
+    stores=StoresOfTopics,
+    without=("as_csv",),
+    takes_reads=True,
+)
+def schema(
+    named: "Named",
+    form: "Form",
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    *,
+    sample: Annotated[
+        int, typer.Option(min=1, metavar="N", help="About so many bodies, over the whole topic.")
+    ] = 3_000,
+    ddl: Annotated[bool, typer.Option("--ddl", help="Print the DDL alone, for a file.")] = False,
+) -> None:
+    """Print a schema for the bodies of a topic, how many fit, and what is not sure.
+
+    With -o bodySchema=… that schema is checked.
+    """
+    from mqlog_jobs.work import body_schema
+
+    body_schema.show(named, form, topic, body_schema.SchemaRequest(sample, only_ddl=ddl))

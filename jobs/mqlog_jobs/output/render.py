@@ -13,8 +13,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 from typing import Final, Literal, TextIO, TypeAlias
 
@@ -26,6 +25,7 @@ from rich.text import Text
 
 from mqlog_jobs.output.amounts import about_size, count, instant, moment, size, span
 from mqlog_jobs.output.table_lines import LineColumn, lines_of
+from mqlog_jobs.output.typed_values import nested
 from mqstore.errors import printable, shown
 
 Row: TypeAlias = Mapping[str, object]
@@ -185,38 +185,6 @@ def json_text(value: object, *, is_ascii: bool = False) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-
-
-def nested(value: object) -> object:
-    """Return a value of a typed body, with all that lies in it, as JSON has it.
-
-    Times are ISO-8601, bytes base64. A decimal is a number where a reader of doubles gets the same
-    one, else text: no digit is lost.
-    """
-    plain = value
-    match value:
-        case dict():
-            plain = {str(name): nested(inner) for name, inner in value.items()}
-        case list():
-            plain = [nested(inner) for inner in value]
-        case datetime() if value.tzinfo:
-            plain = instant(value)
-        case date():
-            plain = value.isoformat()
-        case bytes():
-            plain = b64encode(value).decode()
-        case Decimal():
-            plain = exact(value)
-        case float() if not math.isfinite(value):
-            plain = str(value)
-    return plain
-
-
-def exact(value: Decimal) -> object:
-    """Return a decimal as a number of JSON, or as text where a double would lose digits."""
-    if value == value.to_integral_value():
-        return int(value)
-    return float(value) if Decimal(repr(float(value))) == value else format(value, "f")
 
 
 def text_of(value: bytes) -> str:

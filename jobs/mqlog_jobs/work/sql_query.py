@@ -31,6 +31,7 @@ from mqlog_jobs.output import render, whole_file
 from mqlog_jobs.output.amounts import count, instant
 from mqlog_jobs.output.form import Form
 from mqlog_jobs.output.render import FieldView, Row
+from mqlog_jobs.output.typed_values import exact
 from mqlog_jobs.places import Named, own_advice, with_read_options
 from mqstore.bodies.settings import BODY_OPTIONS
 from mqstore.errors import (
@@ -358,7 +359,7 @@ def _rows(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
 def _value(value: object) -> object:
     match value:
         case Decimal():
-            return render.exact(value)
+            return exact(value)
         case timedelta():
             return value.total_seconds()
         case date() | time() | UUID() if not isinstance(value, datetime):

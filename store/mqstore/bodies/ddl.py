@@ -14,7 +14,7 @@ LOCAL: Final = pa.timestamp("us")
 MOST_FIELDS: Final = 10_000
 MOST_DEPTH: Final = 50
 MAX_PRECISION: Final = 38
-PLAIN: Final = {
+PLAIN_TYPES: Final = {
     "boolean": pa.bool_(),
     **dict.fromkeys(("tinyint", "byte"), pa.int8()),
     **dict.fromkeys(("smallint", "short"), pa.int16()),
@@ -33,7 +33,7 @@ KNOWN_TYPES: Final = (
     "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), STRING, BINARY, DATE, "
     "TIMESTAMP, TIMESTAMP_NTZ, ARRAY<…>, MAP<STRING,…>, STRUCT<…>"
 )
-_NAMES: Final = {
+_TYPE_WORDS: Final = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
     pa.int16(): "SMALLINT",
@@ -47,7 +47,7 @@ _NAMES: Final = {
     UTC: "TIMESTAMP",
     LOCAL: "TIMESTAMP_NTZ",
 }
-_TOKEN: Final = re.compile(
+_DDL_TOKEN: Final = re.compile(
     r"\s*(?:`((?:[^`]|``)+)`|(\w+)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|([<>(),:]))"
 )
 _TEXT_WORDS: Final = ("char", "character", "varchar")
@@ -59,7 +59,7 @@ def parse_ddl(text: str) -> pa.DataType:
 
     All fields may be null. Raises ValueError with the reason.
     """
-    return _Parser(text).struct()
+    return _DdlParser(text).struct()
 
 
 def struct_of(fields: list[pa.Field]) -> pa.DataType:
@@ -92,8 +92,8 @@ def to_ddl(kind: pa.DataType) -> str:
 
 def type_ddl(kind: pa.DataType) -> str:
     """Return a type in the words of DDL; raises ValueError for one that Spark does not have."""
-    if kind in _NAMES:
-        return _NAMES[kind]
+    if kind in _TYPE_WORDS:
+        return _TYPE_WORDS[kind]
     if pa.types.is_decimal128(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if pa.types.is_struct(kind):
@@ -112,7 +112,7 @@ def _name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-class _Parser:
+class _DdlParser:
     """Reads one DDL text, token by token."""
 
     def __init__(self, text: str) -> None:
@@ -174,8 +174,8 @@ class _Parser:
             self._depth -= 1
 
     def _named_type(self, word: str, written: str) -> pa.DataType:
-        if word in PLAIN:
-            return PLAIN[word]
+        if word in PLAIN_TYPES:
+            return PLAIN_TYPES[word]
         if word in _TEXT_WORDS:
             self._numbers()
             return pa.string()
@@ -238,7 +238,7 @@ class _Parser:
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
     at, end = 0, len(text.rstrip())
     while at < end:
-        token = _TOKEN.match(text, at)
+        token = _DDL_TOKEN.match(text, at)
         if token is None:
             raise ValueError(f"{text[at:].strip()[:20]!r} is not understood")
         at = token.end()

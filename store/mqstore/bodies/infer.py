@@ -14,10 +14,10 @@ from mqstore.bodies.json_schema import to_json_schema
 from mqstore.bodies.json_values import parsed
 from mqstore.bodies.kinds import Values, some, walked
 
-_MOST_FIELDS: Final = 2_000
+_LISTED_FIELDS: Final = 2_000
 _MOST_SHAPES: Final = 20
-_RARE: Final = 0.01
-_ALIKE: Final = 0.5
+_RARE_FIELD: Final = 0.01
+_COMMON_PART: Final = 0.5
 _DRIFT: Final = 0.05
 """The part of a sample's time at its ends in which a field may be missing by chance."""
 
@@ -48,7 +48,7 @@ class FieldReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BodyShape:
     """Bodies of one tag: how many, and the fields that no other tag has."""
 
     tag: str | None
@@ -71,7 +71,7 @@ class BodyReport:
     fit: int
     bad: dict[str, int]
     fields: tuple[FieldReport, ...]
-    shapes: tuple[Shape, ...]
+    shapes: tuple[BodyShape, ...]
     changes: dict[str, dict[str, int]]
     unsure: tuple[str, ...] = ()
 
@@ -87,7 +87,7 @@ class BodyReport:
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _GatheredBodies:
     """What is counted while bodies are read."""
 
     root: Values = field(default_factory=Values)
@@ -118,7 +118,7 @@ class _Gathered:
 
 def infer(bodies: Sequence[SampledBody]) -> BodyReport:
     """Return the report of a sample of bodies of JSON."""
-    found = _Gathered()
+    found = _GatheredBodies()
     for body in bodies:
         found.add(body)
     root = found.root
@@ -128,7 +128,7 @@ def infer(bodies: Sequence[SampledBody]) -> BodyReport:
         kind = None  # Names that are keys: one field cannot stand for them.
     times = [body.time_ms for body in bodies]
     span = (min(times), max(times)) if times else (0, 0)
-    listed = list(walked(root))[:_MOST_FIELDS]
+    listed = list(walked(root))[:_LISTED_FIELDS]
     fields = tuple(_report(path, values, objects, span) for path, values in listed)
     changes = {name: dict(tables) for name, tables in found.changes.items()}
     fit = 0 if kind is None else objects + found.empty
@@ -142,13 +142,15 @@ def _report(path: str, values: Values, objects: int, span: tuple[int, int]) -> F
     since, until = _drift(values, span)
     share = min(1.0, values.count / objects) if objects else 0.0
     remarks = [*values.remarks(), *_changed(values, span)]
-    if "." not in path and "[]" not in path and share < _RARE:
+    if "." not in path and "[]" not in path and share < _RARE_FIELD:
         remarks.append(f"in {values.count:,} of {objects:,} bodies")
     return FieldReport(path, type_ddl(values.type()), share, since, until, tuple(remarks))
 
 
 def _drift(values: Values, span: tuple[int, int]) -> tuple[int | None, int | None]:
     """Return since when and until when a field is there, where that is not the whole sample."""
+    if not values.first:  # The elements of lists that are all empty.
+        return None, None
     edge = (span[1] - span[0]) * _DRIFT
     first, last = min(values.first.values()), max(values.last.values())
     return (first if first > span[0] + edge else None, last if last < span[1] - edge else None)
@@ -173,23 +175,23 @@ def instant(time_ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ms / 1000))
 
 
-def _shapes(found: _Gathered) -> tuple[Shape, ...]:
+def _shapes(found: _GatheredBodies) -> tuple[BodyShape, ...]:
     """Return the tags, if their bodies have different fields."""
     tags = found.tags
     if len(tags) < 2:
         return ()
     several = [set(names) for names in tags.values()]
     common = set.intersection(*several)
-    if all(len(common) > _ALIKE * len(names) for names in several):
+    if all(len(common) > _COMMON_PART * len(names) for names in several):
         return ()
     shapes = []
     for tag, count in found.per_tag.most_common(_MOST_SHAPES):
         others = {name for other, names in tags.items() if other != tag for name in names}
-        shapes.append(Shape(tag, count, tuple(sorted(set(tags[tag]) - others))))
+        shapes.append(BodyShape(tag, count, tuple(sorted(set(tags[tag]) - others))))
     return tuple(shapes)
 
 
-def _unsure(found: _Gathered, fields: Sequence[FieldReport]) -> list[str]:
+def _unsure(found: _GatheredBodies, fields: Sequence[FieldReport]) -> list[str]:
     notes = [f"{one.name}: {remark}" for one in fields for remark in one.remarks]
     for one in fields:
         if one.since is not None:

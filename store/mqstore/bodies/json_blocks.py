@@ -19,16 +19,16 @@ from mqstore.bodies.ddl import LOCAL, UTC
 from mqstore.bodies.json_values import from_base64
 from mqstore.bodies.times import FIRST_US, LAST_US, Times
 
-_ROW: Final = re.compile(r"\bin row (\d+)\s*$")
-_COLUMN: Final = re.compile(r"Column\((/[^)]*)\) changed from")
-_UNKNOWN: Final = "unexpected field"
-_VALUES: Final = (
+_NAMED_ROW: Final = re.compile(r"\bin row (\d+)\s*$")
+_CHANGED_COLUMN: Final = re.compile(r"Column\((/[^)]*)\) changed from")
+_UNKNOWN_FIELD: Final = "unexpected field"
+_NAMED_VALUES: Final = (
     re.compile(r"couldn't parse:\s?(.*)\Z", re.DOTALL),
     re.compile(r"\): (\S+) requires (?:scale|precision) "),
 )
-_BODY: Final = "b"
-_ZONED: Final = re.compile(r"(?:Z|[+-]\d\d(?::?\d\d)?)\Z", re.ASCII)
-_NOTHING: Final = pa.scalar(b"", pa.binary())
+_BODY_FIELD: Final = "b"
+_ENDS_IN_ZONE: Final = re.compile(r"(?:Z|[+-]\d\d(?::?\d\d)?)\Z", re.ASCII)
+_EMPTY_SEPARATOR: Final = pa.scalar(b"", pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class JsonBlocks:
         try:
             table = self._parsed(_joined(b'{"b":', bodies, b"}\n"), "error")
         except pa.ArrowInvalid as error:
-            if _UNKNOWN in str(error):
+            if _UNKNOWN_FIELD in str(error):
                 self._closed = False
                 return None
             return self._failure(error, 1)
         if table.num_rows != len(bodies):
             return Failure()
-        return self._finished(_one(table[_BODY]))
+        return self._finished(_one(table[_BODY_FIELD]))
 
     def _marked_block(
         self, bodies: pa.BinaryArray
@@ -114,7 +114,7 @@ class JsonBlocks:
         if key not in self._schemas:
             kind = self._wire(self._kind, "")
             mark = pa.field(self._mark, pa.int8())
-            fields = [pa.field(_BODY, kind)] if self._closed else [*kind, mark]
+            fields = [pa.field(_BODY_FIELD, kind)] if self._closed else [*kind, mark]
             self._schemas[key] = pa.schema(fields)
         return self._schemas[key]
 
@@ -134,15 +134,15 @@ class JsonBlocks:
     def _failure(self, error: pa.ArrowInvalid, rows_of_a_body: int) -> Failure | None:
         """Return what an error says; None where a time that changed its kind is read otherwise."""
         text = str(error)
-        row = _ROW.search(text)
+        row = _NAMED_ROW.search(text)
         number = None if row is None else int(row[1]) // rows_of_a_body
-        column = _COLUMN.search(text)
+        column = _CHANGED_COLUMN.search(text)
         if column is not None and number == 0:
-            path = column[1].removeprefix(f"/{_BODY}") if self._closed else column[1]
+            path = column[1].removeprefix(f"/{_BODY_FIELD}") if self._closed else column[1]
             if path in self._numbers or _at(self._kind, path) == UTC:
                 self._numbers ^= {path}
                 return None
-        for pattern in _VALUES:
+        for pattern in _NAMED_VALUES:
             value = pattern.search(text)
             if value is not None and value[1]:
                 return Failure(value=value[1])
@@ -199,7 +199,7 @@ class JsonBlocks:
 def _joined(before: bytes, bodies: pa.BinaryArray, behind: bytes) -> pa.Buffer:
     """Return the bodies in one buffer, with bytes before and behind each."""
     joined = pc.binary_join_element_wise(
-        pa.scalar(before, pa.binary()), bodies, pa.scalar(behind, pa.binary()), _NOTHING
+        pa.scalar(before, pa.binary()), bodies, pa.scalar(behind, pa.binary()), _EMPTY_SEPARATOR
     )
     data: pa.Buffer = joined.buffers()[2]
     return data.slice(0, pc.sum(pc.binary_length(joined)).as_py())
@@ -223,8 +223,7 @@ def _at(kind: pa.DataType, path: str) -> pa.DataType | None:
 
 def _span(array: pa.ListArray) -> slice:
     """Return which values of a list array its lists have."""
-    offsets = array.offsets
-    return slice(offsets[0].as_py(), offsets[-1].as_py())
+    return slice(array.offsets[0].as_py(), array.offsets[-1].as_py())
 
 
 def _of_numbers(array: pa.Array, per_unit: int) -> tuple[pa.Array, NDArray[np.bool_]]:
@@ -248,7 +247,7 @@ def _dates(array: pa.Array) -> pa.Array | None:
 def _moments(array: pa.Array, times: Times) -> pa.Array | None:
     """Return texts of ISO as moments; None where they are mixed, or not all of that form."""
     first = next((text for text in array[:64].to_pylist() if text is not None), "")
-    if _ZONED.search(first[10:]):
+    if _ENDS_IN_ZONE.search(first[10:]):
         return _checked(array, UTC)
     local = _checked(array, LOCAL)
     if local is None or times.is_utc:

@@ -14,9 +14,9 @@ from mqstore.bodies.json_values import JsonValues
 from mqstore.bodies.times import Times
 
 Rows = NDArray[np.int64]
-_BLOCK_ROWS: Final = 8_192
+_JSON_BLOCK_ROWS: Final = 8_192
 _PART_ROWS: Final = 512
-_BLOCK_BYTES: Final = 8 << 20
+_JSON_BLOCK_BYTES: Final = 8 << 20
 _FEW: Final = 4
 _MOST_WORK: Final = 4
 """How often, at most, the rows of a block are read by the fast way."""
@@ -110,8 +110,8 @@ def _blocks(bodies: pa.BinaryArray, rows: Rows) -> Iterator[Rows]:
     start = 0
     while start < len(rows):
         before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + _BLOCK_BYTES, side="right"))
-        stop = min(max(stop, start + 1), start + _BLOCK_ROWS)
+        stop = int(np.searchsorted(ends, before + _JSON_BLOCK_BYTES, side="right"))
+        stop = min(max(stop, start + 1), start + _JSON_BLOCK_ROWS)
         yield rows[start:stop]
         start = stop
 

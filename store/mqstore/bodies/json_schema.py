@@ -9,17 +9,17 @@ import pyarrow as pa
 from mqstore.bodies.ddl import (
     LOCAL,
     MOST_DEPTH,
-    PLAIN,
+    PLAIN_TYPES,
     UTC,
     decimal_of,
     list_of,
     struct_of,
 )
 
-_DECIMAL: Final = re.compile(r"decimal\((\d{1,3}),\s*(-?\d{1,3})\)")
-_TEXTS: Final = re.compile(r"(?:var)?char\(\d+\)")
-_FORMATS: Final = {"date": pa.date32(), "date-time": UTC}
-_TYPES: Final = {
+_DECIMAL_WORD: Final = re.compile(r"decimal\((\d{1,3}),\s*(-?\d{1,3})\)")
+_TEXT_WORD: Final = re.compile(r"(?:var)?char\(\d+\)")
+_TEXT_FORMATS: Final = {"date": pa.date32(), "date-time": UTC}
+_SCHEMA_TYPES: Final = {
     "string": pa.string(),
     "integer": pa.int64(),
     "number": pa.float64(),
@@ -57,14 +57,14 @@ def _spark_field(field: Any, depth: int) -> pa.Field:
 
 
 def _plain(word: str) -> pa.DataType:
-    decimal = _DECIMAL.fullmatch(word)
+    decimal = _DECIMAL_WORD.fullmatch(word)
     if decimal:
         return decimal_of(int(decimal[1]), int(decimal[2]))
-    if _TEXTS.fullmatch(word):
+    if _TEXT_WORD.fullmatch(word):
         return pa.string()
-    if word not in PLAIN:
+    if word not in PLAIN_TYPES:
         raise ValueError(f"{word[:60]} is no type of Spark's JSON that a body can have")
-    return PLAIN[word]
+    return PLAIN_TYPES[word]
 
 
 def schema_type(document: Any, depth: int = 0) -> pa.DataType:
@@ -102,9 +102,9 @@ def _of_kind(document: Mapping[str, Any], kind: object, depth: int) -> pa.DataTy
     if kind == "array":
         items = document.get("items")
         return list_of(schema_type(items, depth + 1) if isinstance(items, Mapping) else pa.string())
-    if kind == "string" and document.get("format") in _FORMATS:
-        return _FORMATS[document["format"]]
-    return _TYPES.get(kind, pa.string()) if isinstance(kind, str) else pa.string()
+    if kind == "string" and document.get("format") in _TEXT_FORMATS:
+        return _TEXT_FORMATS[document["format"]]
+    return _SCHEMA_TYPES.get(kind, pa.string()) if isinstance(kind, str) else pa.string()
 
 
 def to_json_schema(kind: pa.DataType) -> dict[str, Any]:

@@ -39,8 +39,8 @@ _QUOTED: Final = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTAL
 _ESCAPED_QUOTE: Final = re.compile(r"""\\(.)|(")""", re.DOTALL)
 _BITS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _WIDE: Final = Context(prec=200, rounding=ROUND_HALF_UP)
-_SHOWN: Final = 60
-_MOST_DIGITS: Final = 400
+_SHOWN_VALUE: Final = 60
+_MOST_EXPONENT: Final = 400
 """Of the exponent of a decimal that is worth a look: beyond, it fits no DECIMAL."""
 
 
@@ -62,11 +62,11 @@ class MisfitError(Exception):
     def __init__(self, path: Path, value: object, kind: pa.DataType, more: str = "") -> None:
         super().__init__(path, value, kind, more)
         self.path = path
-        words = shown(_written(value), _SHOWN)
+        words = shown(_written(value), _SHOWN_VALUE)
         self.reason = f"{MISFIT} at {_place(path)}: {words} is no {type_ddl(kind)}{more}"
 
 
-_DECODER: Final = json.JSONDecoder(
+_JSON_DECODER: Final = json.JSONDecoder(
     parse_int=Integer, parse_float=Fraction, parse_constant=Fraction, strict=True
 )
 
@@ -85,7 +85,7 @@ class _Body:
         at = _behind_blanks(self.text, 0)
         for step in path:
             at = _member(self.text, at, step)
-        return self.text[at : _DECODER.raw_decode(self.text, at)[1]]
+        return self.text[at : _JSON_DECODER.raw_decode(self.text, at)[1]]
 
 
 class JsonValues:
@@ -129,19 +129,19 @@ def parsed(body: bytes) -> tuple[str, dict[str, Any] | None]:
     except ValueError as error:
         raise ValueError(f"{MALFORMED}: {shown(error)}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{NOT_AN_OBJECT}: {shown(_written(value), _SHOWN)}")  # noqa: TRY004
+        raise ValueError(f"{NOT_AN_OBJECT}: {shown(_written(value), _SHOWN_VALUE)}")  # noqa: TRY004
     return text, value
 
 
 def _parsed(text: str) -> tuple[str, Any]:
     """Return the text, with double quotes where it had single ones, and its value."""
     try:
-        value = _DECODER.decode(text)
+        value = _JSON_DECODER.decode(text)
     except ValueError:
         if "'" not in text:
             raise
         text = _QUOTED.sub(_in_double_quotes, text)
-        value = _DECODER.decode(text)
+        value = _JSON_DECODER.decode(text)
     if _SURROGATE.search(text):
         for part in _texts(value):
             if any("\ud800" <= c <= "\udfff" for c in part):
@@ -189,7 +189,7 @@ def _member(text: str, at: int, step: str | int) -> int:
             is_it = number == step
         if is_it:
             found = at
-        at = _behind_blanks(text, _DECODER.raw_decode(text, at)[1])
+        at = _behind_blanks(text, _JSON_DECODER.raw_decode(text, at)[1])
         if text[at] != ",":
             return found
         at, number = _behind_blanks(text, at + 1), number + 1
@@ -294,7 +294,7 @@ def _decimal(kind: pa.DataType) -> Convert:
             raise MisfitError(path, value, kind)
         try:
             number = Decimal(_plain_number(value))
-            if abs(number.adjusted()) > _MOST_DIGITS and number:
+            if abs(number.adjusted()) > _MOST_EXPONENT and number:
                 number = Decimal(0) if number.adjusted() < 0 else Decimal("NaN")
             rounded = number.quantize(step, context=_WIDE)
         except InvalidOperation:
@@ -365,7 +365,7 @@ def _written(value: object) -> str:
     if isinstance(value, Integer | Fraction):
         return str(value)
     if isinstance(value, str):
-        return json.dumps(value[: _SHOWN + 1], ensure_ascii=False)
+        return json.dumps(value[: _SHOWN_VALUE + 1], ensure_ascii=False)
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):

@@ -13,20 +13,20 @@ from mqstore.bodies.ddl import UTC, list_of, struct_of
 from mqstore.bodies.json_values import Fraction, Integer
 from mqstore.bodies.times import day, moment
 
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIME: Final = re.compile(
+_DATE_FORM: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME_FORM: Final = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?", re.ASCII
 )
-_ZONED: Final = re.compile(r"(Z|[+-]\d\d:?\d\d)\Z", re.ASCII)
+_HAS_ZONE: Final = re.compile(r"(Z|[+-]\d\d:?\d\d)\Z", re.ASCII)
 _SURE_DIGITS: Final = 15
 """Significant digits that a DOUBLE keeps."""
 _MANY_FIELDS: Final = 200
-_RARE: Final = 0.05
+_RARE_KEY: Final = 0.05
 _NAMED_KEYS: Final = 3
-_MOST_DEPTH: Final = 40
+_DEPTH_LOOKED_AT: Final = 40
 _ENOUGH: Final = 10
-_MILLISECONDS: Final = (1_000_000_000_000, 4_000_000_000_000)
-_SECONDS: Final = (1_000_000_000, 4_000_000_000)
+_LIKE_MILLISECONDS: Final = (1_000_000_000_000, 4_000_000_000_000)
+_LIKE_SECONDS: Final = (1_000_000_000, 4_000_000_000)
 
 
 def kind_of(value: object) -> str:
@@ -53,10 +53,10 @@ def _kind_of_integer(text: str) -> str:
 
 def _kind_of_text(text: str) -> str:
     try:
-        if _DATE.fullmatch(text):
+        if _DATE_FORM.fullmatch(text):
             day(text)
             return "date"
-        if _TIME.fullmatch(text):
+        if _TIME_FORM.fullmatch(text):
             moment(text, UTC_ZONE)
             return "timestamp"
     except (ValueError, OverflowError):
@@ -80,7 +80,7 @@ class Values:
 
     def add(self, value: object, time: int, depth: int = 0) -> None:
         """Add a value of a body that was stored at ``time``, in ms."""
-        kind = "text" if depth > _MOST_DEPTH else kind_of(value)
+        kind = "text" if depth > _DEPTH_LOOKED_AT else kind_of(value)
         self.kinds[kind] += 1
         self.first[kind] = min(time, self.first.get(kind, time))
         self.last[kind] = max(time, self.last.get(kind, time))
@@ -92,7 +92,7 @@ class Values:
             for inner in value:
                 self.items.add(inner, time, depth + 1)
         elif kind == "timestamp":
-            self.without_zone += not _ZONED.search(str(value)[10:])
+            self.without_zone += not _HAS_ZONE.search(str(value)[10:])
         elif kind == "double":
             mantissa = re.split("[eE]", str(value))[0].replace(".", "").strip("-0")
             self.digits = max(self.digits, len(mantissa))
@@ -130,7 +130,7 @@ class Values:
         """Tell whether names are keys rather than fields: many of them, each rare."""
         seen = self.kinds["struct"]
         return len(self.fields) > _MANY_FIELDS and all(
-            inner.count <= max(1, _RARE * seen) for inner in self.fields.values()
+            inner.count <= max(1, _RARE_KEY * seen) for inner in self.fields.values()
         )
 
     def _together(self) -> "Values":
@@ -167,7 +167,7 @@ class Values:
         if found == pa.float64() and (self.digits > _SURE_DIGITS or kinds.get("decimal")):
             yield "more digits than a DOUBLE keeps: name a DECIMAL"
         if found == pa.int64() and self.numbers is not None and self.count >= _ENOUGH:
-            for (low, high), unit in ((_MILLISECONDS, "ms"), (_SECONDS, "s")):
+            for (low, high), unit in ((_LIKE_MILLISECONDS, "ms"), (_LIKE_SECONDS, "s")):
                 if low <= self.numbers[0] and self.numbers[1] < high:
                     yield f"may be a time: TIMESTAMP with bodyTimestampUnit={unit} reads it"
 

@@ -14,8 +14,8 @@ from mqstore.bodies.json_schema import is_spark_schema, schema_type, spark_type
 from mqstore.errors import InvalidOptionError
 
 SCHEMA: Final = "bodySchema"
-_PATH: Final = re.compile(r"(?:/|\./|\.\./|[a-z][a-z0-9+.-]*:/)")
-_MOST_BYTES: Final = 4 << 20
+_IS_PATH: Final = re.compile(r"(?:/|\./|\.\./|[a-z][a-z0-9+.-]*:/)")
+_MOST_SCHEMA_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,18 @@ class BodySchema:
 
 def body_schema(name: str, text: str) -> BodySchema:
     """Return the schema of an option; a path is read here, once. Raises InvalidOptionError."""
-    if not _PATH.match(text.strip()):
+    if not _IS_PATH.match(text.strip()):
         if not text.strip():
             raise InvalidOptionError(name, text, "is empty: write the fields, id BIGINT, at DATE")
         return BodySchema(text, text)
     path = _local_path(name, text.strip())
     try:
         with path.open("rb") as file:
-            found = file.read(_MOST_BYTES + 1)
+            found = file.read(_MOST_SCHEMA_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidOptionError(name, text, f"cannot be read: {reason}") from None
-    if len(found) > _MOST_BYTES:
+    if len(found) > _MOST_SCHEMA_BYTES:
         raise InvalidOptionError(name, text, "is longer than 4 MiB")
     try:
         return BodySchema(text, found.decode("utf-8-sig"))

@@ -15,32 +15,34 @@ from mqstore.bodies.times import Times, compiled, zone_of
 from mqstore.errors import InvalidOptionError
 from mqstore.options.option import any_text, one_of, option, options_of
 
-BINARY: Final = "binary"
-TEXT: Final = "text"
-JSON: Final = "json"
+BINARY_BODY: Final = "binary"
+TEXT_BODY: Final = "text"
+JSON_BODY: Final = "json"
 PERMISSIVE: Final = "PERMISSIVE"
-DROP: Final = "DROPMALFORMED"
-FAIL: Final = "FAILFAST"
-CORRUPT: Final = "_corruptBody"
-ERROR: Final = "_bodyError"
-_FORMATS: Final = (BINARY, TEXT, JSON)
+DROP_MALFORMED: Final = "DROPMALFORMED"
+FAIL_FAST: Final = "FAILFAST"
+CORRUPT_BODY: Final = "_corruptBody"
+BODY_ERROR: Final = "_bodyError"
+_BODY_FORMATS: Final = (BINARY_BODY, TEXT_BODY, JSON_BODY)
 _OF_FORMATS: Final = {
-    "body_schema": (JSON,),
-    "body_mode": (TEXT, JSON),
-    "corrupt_column": (TEXT, JSON),
-    "body_charset": (TEXT, JSON),
-    "body_timestamp_format": (JSON,),
-    "body_date_format": (JSON,),
-    "body_time_zone": (JSON,),
-    "body_timestamp_unit": (JSON,),
+    "body_schema": (JSON_BODY,),
+    "body_mode": (TEXT_BODY, JSON_BODY),
+    "corrupt_column": (TEXT_BODY, JSON_BODY),
+    "body_charset": (TEXT_BODY, JSON_BODY),
+    "body_timestamp_format": (JSON_BODY,),
+    "body_date_format": (JSON_BODY,),
+    "body_time_zone": (JSON_BODY,),
+    "body_timestamp_unit": (JSON_BODY,),
 }
 """The formats that take each option."""
 
 
 def _mode(name: str, text: str) -> str:
     word = text.strip().upper()
-    if word not in {PERMISSIVE, DROP, FAIL}:
-        raise InvalidOptionError(name, text, f"must be {PERMISSIVE}, {DROP} or {FAIL}")
+    if word not in {PERMISSIVE, DROP_MALFORMED, FAIL_FAST}:
+        raise InvalidOptionError(
+            name, text, f"must be {PERMISSIVE}, {DROP_MALFORMED} or {FAIL_FAST}"
+        )
     return word
 
 
@@ -77,10 +79,10 @@ def _column(name: str, text: str) -> str:
 class BodyOptions:
     """The options that say how bodies become columns."""
 
-    body: str = option("body", one_of(*_FORMATS), BINARY)
+    body: str = option("body", one_of(*_BODY_FORMATS), BINARY_BODY)
     body_schema: BodySchema | None = option(SCHEMA, body_schema)
     body_mode: str = option("bodyMode", _mode, PERMISSIVE)
-    corrupt_column: str = option("columnNameOfCorruptRecord", _column, CORRUPT)
+    corrupt_column: str = option("columnNameOfCorruptRecord", _column, CORRUPT_BODY)
     body_charset: str = option("bodyCharset", _charset, UTF_8)
     body_timestamp_format: str | None = option("bodyTimestampFormat", _pattern)
     body_date_format: str | None = option("bodyDateFormat", _pattern)
@@ -103,7 +105,7 @@ def check_formats(options: BodyOptions, given: Any) -> None:
             raise InvalidOptionError(name, given[name], expected)
     if options.body_schema is not None:
         kind = body_type(options)
-        for name in (options.corrupt_column, ERROR):
+        for name in (options.corrupt_column, BODY_ERROR):
             if pa.types.is_struct(kind) and kind.get_field_index(name) >= 0:
                 expected = f"has a field {name}, the column of bad bodies: name that one otherwise"
                 raise InvalidOptionError(SCHEMA, options.body_schema.source, expected)
@@ -111,26 +113,26 @@ def check_formats(options: BodyOptions, given: Any) -> None:
 
 def is_typed(options: BodyOptions) -> bool:
     """Tell whether the column ``body`` is not the bytes."""
-    return options.body != BINARY
+    return options.body != BINARY_BODY
 
 
 def needs_schema(options: BodyOptions) -> bool:
     """Tell whether a schema has to be found before the bodies can be read."""
-    return options.body == JSON and options.body_schema is None
+    return options.body == JSON_BODY and options.body_schema is None
 
 
 def body_type(options: BodyOptions) -> pa.DataType:
     """Return the type of the column ``body``; raises InvalidOptionError without a schema."""
-    if options.body == BINARY:
+    if options.body == BINARY_BODY:
         return pa.binary()
-    if options.body == TEXT:
+    if options.body == TEXT_BODY:
         return pa.string()
     return _struct(options.body, _needed(options))
 
 
 def decoder_of(options: BodyOptions) -> Decoder:
     """Return a new decoder of bodies that are typed."""
-    if options.body == TEXT:
+    if options.body == TEXT_BODY:
         return TextBodies(options.body_charset)
     times = Times(
         options.body_time_zone,

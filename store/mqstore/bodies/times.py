@@ -14,17 +14,20 @@ from zoneinfo import ZoneInfo
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-_STEP: Final = timedelta(microseconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 FIRST_US: Final = -62_135_596_800_000_000
 LAST_US: Final = 253_402_300_799_999_999
 """The years 1 to 9999: what lies outside cannot be shown."""
-_DATE: Final = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.DOTALL | re.ASCII)
-_TIME: Final = re.compile(
+_DATE_TEXT: Final = re.compile(
+    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.DOTALL | re.ASCII
+)
+_TIME_TEXT: Final = re.compile(
     r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?:(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})"
-    r"(?:\.(\d{0,9}))?)?)?\s*(Z|[A-Za-z][\w+\-/]*(?::\d{1,2})?|[+-]\d{1,2}(?::?\d{1,2}(?::?\d{1,2})?)?)?)?)?)?)?",
+    r"(?:\.(\d{0,9}))?)?)?\s*(Z|[A-Za-z][\w+\-/]*(?::\d{1,2})?"
+    r"|[+-]\d{1,2}(?::?\d{1,2}(?::?\d{1,2})?)?)?)?)?)?)?",
     re.ASCII,
 )
-_OFFSET: Final = re.compile(r"([+-])(\d{1,2})(?::?(\d{1,2})(?::?(\d{1,2}))?)?", re.ASCII)
+_ZONE_OFFSET: Final = re.compile(r"([+-])(\d{1,2})(?::?(\d{1,2})(?::?(\d{1,2}))?)?", re.ASCII)
 _LETTERS: Final = {
     "y": r"(?P<y>\d{4})", "u": r"(?P<y>\d{4})", "M": r"(?P<M>\d{1,2})", "d": r"(?P<d>\d{1,2})",
     "H": r"(?P<H>\d{1,2})", "m": r"(?P<m>\d{1,2})", "s": r"(?P<s>\d{1,2})",
@@ -36,13 +39,13 @@ _PIECE: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(.)", re.DOTALL | re
 
 def zone_of(name: str) -> tzinfo:
     """Return the zone of an IANA name or an offset; raises ValueError for another text."""
-    offset = _OFFSET.fullmatch(name)
+    by_hours = _ZONE_OFFSET.fullmatch(name)
     if name in {"Z", "UTC", "GMT", "UT"}:
         return UTC
-    if offset is not None:
-        hours, minutes, seconds = (int(offset[n] or 0) for n in (2, 3, 4))
+    if by_hours is not None:
+        hours, minutes, seconds = (int(by_hours[n] or 0) for n in (2, 3, 4))
         size = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-        return timezone(-size if offset[1] == "-" else size)
+        return timezone(-size if by_hours[1] == "-" else size)
     prefixed = re.fullmatch(r"(?:UTC|GMT|UT)([+-].*)", name)
     if prefixed is not None:
         return zone_of(prefixed[1])
@@ -54,7 +57,7 @@ def zone_of(name: str) -> tzinfo:
 
 def day(text: str) -> int:
     """Return the day of ``2024-02-29``, ``2024-2-9``, ``2024``; raises ValueError."""
-    found = _DATE.fullmatch(text.strip())
+    found = _DATE_TEXT.fullmatch(text.strip())
     if found is None:
         raise ValueError(text)
     return date(int(found[1]), int(found[2] or 1), int(found[3] or 1)).toordinal() - _EPOCH_DAY
@@ -66,7 +69,7 @@ def moment(text: str, zone: tzinfo | None) -> int:
     ``zone`` None: a text with a zone is refused, and the moment is that of UTC. Digits behind the
     sixth of a second are cut. Raises ValueError.
     """
-    found = _TIME.fullmatch(text.strip())
+    found = _TIME_TEXT.fullmatch(text.strip())
     if found is None:
         raise ValueError(text)
     year, month, of_month, hour, minute, second, fraction, named = found.groups()
@@ -80,7 +83,7 @@ def moment(text: str, zone: tzinfo | None) -> int:
 
 
 def _micros(local: datetime, zone: tzinfo) -> int:
-    micros = (local.replace(tzinfo=zone) - EPOCH) // _STEP
+    micros = (local.replace(tzinfo=zone) - EPOCH) // _MICROSECOND
     if not FIRST_US <= micros <= LAST_US:
         raise ValueError(local)
     return micros
@@ -116,7 +119,7 @@ def _pieces(pattern: str) -> Iterator[str]:
             continue
         letter, count = piece[2], len(piece[0])
         if letter in seen or (letter not in _LETTERS and letter != "S"):
-            raise ValueError(f"{piece[0]} cannot be read: there are yyyy MM dd HH mm ss SSS XXX VV")
+            raise ValueError(f"{piece[0]} cannot be read: there are yyyy MM dd HH mm ss SSS XX VV")
         seen.add(letter)
         if letter == "S":
             yield rf"(?P<S>\d{{{count}}})"

@@ -9,14 +9,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.bodies.decoded import Decoded
-from mqstore.bodies.settings import DROP, ERROR, FAIL, BodyOptions, body_type, decoder_of, is_typed
+from mqstore.bodies.errors import CorruptBodyError
+from mqstore.bodies.settings import (
+    BODY_ERROR,
+    DROP_MALFORMED,
+    FAIL_FAST,
+    BodyOptions,
+    body_type,
+    decoder_of,
+    is_typed,
+)
 from mqstore.codec.schema import BY_NAME, PROFILES, check_columns, message_schema, resolve_columns
-from mqstore.errors import CorruptBodyError, InvalidOptionError, InvalidSchemaError
+from mqstore.errors import InvalidOptionError, InvalidSchemaError
 from mqstore.read.settings import ScanSettings
 
-_BODY: Final = "body"
-_BYTES: Final = "value"
-_PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
+_BODY_COLUMN: Final = "body"
+_KAFKA_BODY: Final = "value"
+_NAMES_MESSAGE: Final = ("topic", "brokerName", "queueId", "queueOffset")
 
 
 class TypedBodies:
@@ -39,16 +48,16 @@ class TypedBodies:
         """
         if not is_typed(settings):
             return None
-        names = {_BODY, *bad_columns(settings)}
-        needed = settings.body_mode == DROP or not names.isdisjoint(settings.columns)
+        names = {_BODY_COLUMN, *bad_columns(settings)}
+        needed = settings.body_mode == DROP_MALFORMED or not names.isdisjoint(settings.columns)
         return cls(settings) if needed else None
 
     @property
     def stored(self) -> ScanSettings:
         """The settings of the scan that reads the bytes."""
-        place = _PLACE if self._mode == FAIL else ()
+        place = _NAMES_MESSAGE if self._mode == FAIL_FAST else ()
         names = [name for name in self._columns if name not in self._own]
-        return replace(self._settings, columns=tuple(dict.fromkeys([*names, _BODY, *place])))
+        return replace(self._settings, columns=tuple(dict.fromkeys([*names, _BODY_COLUMN, *place])))
 
     def batches(self, stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches with the columns of the settings.
@@ -56,12 +65,12 @@ class TypedBodies:
         Raises CorruptBodyError at the first bad body if ``bodyMode`` is FAILFAST.
         """
         for batch in stored:
-            bodies = batch.column(_BODY)
+            bodies = batch.column(_BODY_COLUMN)
             decoded = self._decoder.decode(bodies)
-            if decoded.reasons and self._mode == FAIL:
+            if decoded.reasons and self._mode == FAIL_FAST:
                 raise _corrupt(batch, decoded)
             made = self._made(batch, decoded)
-            if decoded.reasons and self._mode == DROP:
+            if decoded.reasons and self._mode == DROP_MALFORMED:
                 kept = np.ones(len(bodies), np.bool_)
                 kept[list(decoded.reasons)] = False
                 made = made.filter(pa.array(kept))
@@ -70,8 +79,8 @@ class TypedBodies:
 
     def _made(self, batch: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
         corrupt, error = self._own
-        own = {_BODY: lambda: decoded.values}
-        own[corrupt] = lambda: _bad_bodies(batch.column(_BODY), decoded)
+        own = {_BODY_COLUMN: lambda: decoded.values}
+        own[corrupt] = lambda: _bad_bodies(batch.column(_BODY_COLUMN), decoded)
         own[error] = lambda: _reasons(len(batch), decoded)
         arrays = [own[n]() if n in own else batch.column(n) for n in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -79,7 +88,7 @@ class TypedBodies:
 
 def bad_columns(options: BodyOptions) -> tuple[str, str]:
     """Return the names of the columns of bad bodies: their bytes, and the reason."""
-    return options.corrupt_column, ERROR
+    return options.corrupt_column, BODY_ERROR
 
 
 def typed_schema(options: BodyOptions, names: Sequence[str]) -> pa.Schema:
@@ -91,8 +100,8 @@ def typed_schema(options: BodyOptions, names: Sequence[str]) -> pa.Schema:
         return message_schema(names)
     corrupt, error = bad_columns(options)
     own = {corrupt: pa.binary(), error: pa.string()}
-    if _BODY in names:
-        own[_BODY] = body_type(options)
+    if _BODY_COLUMN in names:
+        own[_BODY_COLUMN] = body_type(options)
     fields = [
         pa.field(name, own[name]) if name in own else message_schema([name]).field(0)
         for name in names
@@ -134,13 +143,13 @@ def checked_columns(options: BodyOptions, names: Sequence[str]) -> tuple[str, ..
 def check_names(options: BodyOptions) -> None:
     """Raise InvalidOptionError where the column of bad bodies has the name of another one."""
     name = options.corrupt_column
-    if name.lower() in {*map(str.lower, BY_NAME), ERROR.lower()}:
+    if name.lower() in {*map(str.lower, BY_NAME), BODY_ERROR.lower()}:
         expected = "is a column of messages: name another one"
         raise InvalidOptionError("columnNameOfCorruptRecord", name, expected)
 
 
 def _refuse_bytes(options: BodyOptions, names: Sequence[str]) -> None:
-    if _BYTES in names:
+    if _KAFKA_BODY in names:
         expected = "is for the column body: value, of columns=kafka, has the bytes"
         raise InvalidOptionError("body", options.body, expected)
 
@@ -161,5 +170,5 @@ def _reasons(count: int, decoded: Decoded) -> pa.Array:
 
 def _corrupt(batch: pa.RecordBatch, decoded: Decoded) -> CorruptBodyError:
     row = min(decoded.reasons)
-    topic, broker, queue, offset = (batch.column(name)[row].as_py() for name in _PLACE)
-    return CorruptBodyError(topic, broker or "", queue, offset, decoded.reasons[row])
+    named = [batch.column(name)[row].as_py() for name in _NAMES_MESSAGE]
+    return CorruptBodyError(*named, decoded.reasons[row])

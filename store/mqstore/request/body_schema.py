@@ -6,9 +6,10 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from mqstore.bodies.infer import SampledBody, infer
+from mqstore.bodies.infer import BodyReport, SampledBody
+from mqstore.bodies.judged import report_of
 from mqstore.bodies.schema_text import SCHEMA, BodySchema
-from mqstore.bodies.settings import BINARY, needs_schema
+from mqstore.bodies.settings import BINARY_BODY, JSON_BODY, needs_schema
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -21,8 +22,8 @@ SAMPLE: Final = 1_000
 _STRETCHES: Final = 8
 """In how many places of each queue the sample is taken."""
 _MOST_SLICES: Final = 400
-_COLUMNS: Final = ("body", "tags", "storeTimestamp")
-_TAKEN: Final = (
+_SAMPLED_COLUMNS: Final = ("body", "tags", "storeTimestamp")
+_SCHEMA_TAKEN: Final = (
     "bodySchema was not given: %d of %d sampled bodies fit the schema below, which this read "
     "takes. Set it, so that another read has the same columns:\n%s"
 )
@@ -33,13 +34,13 @@ def sampled(options: ReadOptions, count: int) -> list[SampledBody]:
 
     Raises what planning and reading raise.
     """
-    stored = replace(options, body=BINARY, body_schema=None)
-    settings = ScanSettings.of(stored, _COLUMNS)
+    stored = replace(options, body=BINARY_BODY, body_schema=None)
+    settings = ScanSettings.of(stored, _SAMPLED_COLUMNS)
     with closing(open_stores(options)) as stores:
         slices = message_slices(stored, stores)
     found = []
     for batch in scan(spread(slices, count), settings):
-        bodies, tags, times = (batch.column(name) for name in _COLUMNS)
+        bodies, tags, times = (batch.column(name) for name in _SAMPLED_COLUMNS)
         milliseconds = times.cast("int64").to_numpy() // 1000
         for body, tag, time in zip(bodies, tags, milliseconds.tolist(), strict=True):
             found.append(SampledBody(body.as_py(), tag.as_py(), time))
@@ -69,6 +70,17 @@ def _stretches(piece: QueueSlice, count: int, total: int) -> Iterator[QueueSlice
         yield replace(piece, start=start, end=start + length, weight=None)
 
 
+def schema_report(options: ReadOptions, count: int) -> BodyReport:
+    """Return what ``count`` bodies say about a schema: that of the options, or one of the sample.
+
+    Raises InvalidOptionError for bodies that have no schema, and as ``sampled``.
+    """
+    if options.body != JSON_BODY:
+        expected = f"must be {JSON_BODY}: bodies of {options.body} have no schema"
+        raise InvalidOptionError("body", options.body, expected)
+    return report_of(options, sampled(options, count))
+
+
 def with_schema(options: ReadOptions) -> ReadOptions:
     """Return the options with a schema of bodies, where they need one and have none.
 
@@ -78,12 +90,12 @@ def with_schema(options: ReadOptions) -> ReadOptions:
     if options.table != MESSAGES or not needs_schema(options):
         return options
     bodies = sampled(options, SAMPLE)
-    report = infer(bodies)
+    report = report_of(options, bodies)
     if not report.ddl:
         expected = (
             f"cannot be taken of the bodies: {len(bodies):,} were looked at, and none is an object "
-            "of JSON with fields; write the schema"
+            "of JSON_BODY with fields; write the schema"
         )
         raise InvalidOptionError(SCHEMA, "", expected)
-    _LOG.warning(_TAKEN, report.fit, report.sampled, shown(report.ddl, 100_000))
+    _LOG.warning(_SCHEMA_TAKEN, report.fit, report.sampled, shown(report.ddl, 100_000))
     return replace(options, body_schema=BodySchema(report.ddl, report.ddl))

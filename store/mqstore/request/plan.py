@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from mqstore.bodies.settings import DROP, is_typed
+from mqstore.bodies.settings import DROP_MALFORMED, is_typed
 from mqstore.errors import InvalidSchemaError
 from mqstore.options.grammar import did_you_mean
 from mqstore.read.by_log import BY_LOG_WORD
@@ -75,7 +75,7 @@ class ReadPlan:
         options = self.options
         if options.table != MESSAGES or options.queues == BY_LOG_WORD:
             return None
-        if is_typed(options) and options.body_mode == DROP:
+        if is_typed(options) and options.body_mode == DROP_MALFORMED:
             return None
         if options.on_corrupt == "skip" or RowFilter.of(options).columns:
             return None

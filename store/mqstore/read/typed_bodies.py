@@ -171,4 +171,5 @@ def _reasons(count: int, decoded: Decoded) -> pa.Array:
 def _corrupt(batch: pa.RecordBatch, decoded: Decoded) -> CorruptBodyError:
     row = min(decoded.reasons)
     named = [batch.column(name)[row].as_py() for name in _NAMES_MESSAGE]
-    return CorruptBodyError(*named, decoded.reasons[row])
+    topic, broker, queue_id, at = named
+    return CorruptBodyError(topic, broker, queue_id, at, decoded.reasons[row])

@@ -12,7 +12,7 @@ import pytest
 
 from bodies.odd import ANY_TEXT, DDL, GOOD, ODD, UnjudgedError, good, mutated, reference
 from mqstore.bodies.ddl import parse_ddl
-from mqstore.bodies.decoded import Decoded
+from mqstore.bodies.decoded import DecodedBodies
 from mqstore.bodies.json_bodies import JsonBodies
 from mqstore.bodies.json_values import JsonValues
 from mqstore.bodies.times import Times
@@ -24,7 +24,7 @@ MANY = 5_000
 UTC = Times("UTC", "s")
 
 
-def decoded(bodies: list[bytes], ddl: str = DDL, times: Times = UTC) -> Decoded:
+def decoded(bodies: list[bytes], ddl: str = DDL, times: Times = UTC) -> DecodedBodies:
     found = JsonBodies(parse_ddl(ddl), times).decode(pa.array(bodies, pa.binary()))
     found.values.validate(full=True)
     assert len(found.values) == len(bodies)
@@ -51,7 +51,7 @@ def same(given: Any, right: Any) -> bool:
     return bool(given == right)
 
 
-def wrong_rows(bodies: list[bytes], found: Decoded) -> list[tuple[bytes, Any, Any]]:
+def wrong_rows(bodies: list[bytes], found: DecodedBodies) -> list[tuple[bytes, Any, Any]]:
     wrong = []
     for row, body in enumerate(bodies):
         try:

@@ -185,4 +185,4 @@ def test_bodies_are_typed_in_every_kind_of_place(place: Place) -> None:
                 assert (row["body"], row["_corruptBody"]) == (text, None)
             else:
                 assert (row["body"], row["_corruptBody"]) == (None, text.encode())
-                assert row["_bodyError"].startswith("NOT_AN_OBJECT")
+                assert row["_bodyError"].startswith(("NOT_AN_OBJECT", "MALFORMED_JSON"))

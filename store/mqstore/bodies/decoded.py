@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedBodies:
     """The values of n bodies, and why those of some rows are bad: by row, from 0."""
 
     values: pa.Array
     reasons: dict[int, str]
 
 
-class Decoder(Protocol):
+class BodyDecoder(Protocol):
     """What decodes bodies, batch by batch."""
 
-    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+    def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Return the values of bodies."""
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.bodies.decoded import Decoded, assembled, text_rows
+from mqstore.bodies.decoded import DecodedBodies, assembled, text_rows
 from mqstore.bodies.json_blocks import Failure, JsonBlocks
 from mqstore.bodies.json_values import JsonValues
 from mqstore.bodies.times import Times
@@ -35,7 +35,7 @@ class JsonBodies:
         self._fast = JsonBlocks(kind, times) if JsonBlocks.takes(kind) else None
         self._rest = 0
 
-    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+    def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Return the values of bodies, and the reasons of those that are bad."""
         fast: list[tuple[Rows, pa.Array]] = []
         slow: list[Rows] = []
@@ -90,7 +90,7 @@ class JsonBodies:
 
     def _with_slow(
         self, bodies: pa.BinaryArray, fast: list[tuple[Rows, pa.Array]], slow: Rows
-    ) -> Decoded:
+    ) -> DecodedBodies:
         values: list[dict[str, Any] | None] = []
         reasons: dict[int, str] = {}
         for row in slow.tolist():
@@ -99,7 +99,7 @@ class JsonBodies:
             if reason is not None:
                 reasons[row] = reason
         pieces = [*fast, (slow, pa.array(values, self._kind))]
-        return Decoded(assembled(pieces, self._kind), reasons)
+        return DecodedBodies(assembled(pieces, self._kind), reasons)
 
 
 def _blocks(bodies: pa.BinaryArray, rows: Rows) -> Iterator[Rows]:

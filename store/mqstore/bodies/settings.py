@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from mqstore.bodies.decoded import Decoder
+from mqstore.bodies.decoded import BodyDecoder
 from mqstore.bodies.json_bodies import JsonBodies
 from mqstore.bodies.schema_text import SCHEMA, BodySchema, body_schema, json_type
 from mqstore.bodies.text_bodies import UTF_8, InUtf8, TextBodies, charset
@@ -130,7 +130,7 @@ def body_type(options: BodyOptions) -> pa.DataType:
     return _struct(options.body, _needed(options))
 
 
-def decoder_of(options: BodyOptions) -> Decoder:
+def decoder_of(options: BodyOptions) -> BodyDecoder:
     """Return a new decoder of bodies that are typed."""
     if options.body == TEXT_BODY:
         return TextBodies(options.body_charset)

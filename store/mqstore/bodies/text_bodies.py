@@ -5,7 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from mqstore.bodies.decoded import Decoded, Decoder
+from mqstore.bodies.decoded import BodyDecoder, DecodedBodies
 from mqstore.bodies.json_values import ENCODING
 
 UTF_8: Final = "utf-8"
@@ -29,11 +29,11 @@ class TextBodies:
     def __init__(self, name: str) -> None:
         self._charset = name
 
-    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+    def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Return the texts of bodies; one that is none is null, with the reason."""
         if self._charset == UTF_8:
             try:
-                return Decoded(bodies.cast(pa.string()), {})
+                return DecodedBodies(bodies.cast(pa.string()), {})
             except pa.ArrowInvalid:
                 pass
         texts: list[str | None] = []
@@ -47,18 +47,18 @@ class TextBodies:
                 texts.append(None)
                 at = f"byte {error.start} is " if isinstance(error, UnicodeDecodeError) else ""
                 reasons[row] = f"{ENCODING}: {at}no {self._charset}"
-        return Decoded(pa.array(texts, pa.string()), reasons)
+        return DecodedBodies(pa.array(texts, pa.string()), reasons)
 
 
 class InUtf8:
     """Hands bodies of another charset as UTF-8 to what decodes them."""
 
-    def __init__(self, name: str, inner: Decoder) -> None:
+    def __init__(self, name: str, inner: BodyDecoder) -> None:
         self._texts = TextBodies(name)
         self._inner = inner
 
-    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+    def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Return what the inner decoder gives; a body that is no text of the charset is bad."""
         texts = self._texts.decode(bodies)
         found = self._inner.decode(texts.values.fill_null("").cast(pa.binary()))
-        return Decoded(found.values, {**found.reasons, **texts.reasons})
+        return DecodedBodies(found.values, {**found.reasons, **texts.reasons})

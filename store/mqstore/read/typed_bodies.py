@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.bodies.decoded import Decoded
+from mqstore.bodies.decoded import DecodedBodies
 from mqstore.bodies.errors import CorruptBodyError
 from mqstore.bodies.settings import (
     BODY_ERROR,
@@ -77,7 +77,7 @@ class TypedBodies:
             if made.num_rows:
                 yield made
 
-    def _made(self, batch: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
+    def _made(self, batch: pa.RecordBatch, decoded: DecodedBodies) -> pa.RecordBatch:
         corrupt, error = self._own
         own = {_BODY_COLUMN: lambda: decoded.values}
         own[corrupt] = lambda: _bad_bodies(batch.column(_BODY_COLUMN), decoded)
@@ -154,7 +154,7 @@ def _refuse_bytes(options: BodyOptions, names: Sequence[str]) -> None:
         raise InvalidOptionError("body", options.body, expected)
 
 
-def _bad_bodies(bodies: pa.Array, decoded: Decoded) -> pa.Array:
+def _bad_bodies(bodies: pa.Array, decoded: DecodedBodies) -> pa.Array:
     if not decoded.reasons:
         return pa.nulls(len(bodies), pa.binary())
     good = np.ones(len(bodies), np.bool_)
@@ -162,13 +162,13 @@ def _bad_bodies(bodies: pa.Array, decoded: Decoded) -> pa.Array:
     return pc.if_else(pa.array(good), None, bodies)
 
 
-def _reasons(count: int, decoded: Decoded) -> pa.Array:
+def _reasons(count: int, decoded: DecodedBodies) -> pa.Array:
     if not decoded.reasons:
         return pa.nulls(count, pa.string())
     return pa.array([decoded.reasons.get(row) for row in range(count)], pa.string())
 
 
-def _corrupt(batch: pa.RecordBatch, decoded: Decoded) -> CorruptBodyError:
+def _corrupt(batch: pa.RecordBatch, decoded: DecodedBodies) -> CorruptBodyError:
     row = min(decoded.reasons)
     named = [batch.column(name)[row].as_py() for name in _NAMES_MESSAGE]
     topic, broker, queue_id, at = named

@@ -11,6 +11,8 @@ from pyspark.sql import functions as fn
 import mqlog
 from bodies.odd import DDL, GOOD, ODD, UnjudgedError, reference
 from jobs.command import Run
+from mqstore.errors import InvalidOptionError
+from pyspark_mqlog.datasource import MqlogDataSource
 from support import oracle
 from support.oracle import Message
 from support.stores import MakeStore
@@ -160,11 +162,13 @@ def test_spark_takes_a_schema_of_the_read_and_of_a_sample(spark: SparkSession, r
     )
     sampled = spark.read.format("mqlog").option("body", "json").load(str(root))
     assert sampled.filter("_bodyError IS NULL").count() > len(ODD)
-    with pytest.raises(Exception, match="bodySchema"):
-        (
-            spark.readStream.format("mqlog").option("body", "json").load(str(root))
-            .writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
-        )  # fmt: skip
+
+
+def test_a_stream_of_spark_without_a_schema_is_refused(root: Path) -> None:
+    source = MqlogDataSource({"path": str(root), "subscribe": "T", "body": "json"})
+    reader = source.streamReader(source.schema())
+    with pytest.raises(InvalidOptionError, match="bodySchema.*is needed here"):
+        reader.initialOffset()
 
 
 def test_the_reference_decoder_judges_the_rows_of_the_doors(root: Path) -> None:

@@ -1,12 +1,11 @@
 """The messages of a topic as they are stored: what ``mqlog cat --follow`` prints."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 from mqlog_jobs.output.render import Row
 from mqlog_jobs.work.queries import merged, settings_of
-from mqstore.bodies.settings import BodyOptions
+from mqstore.bodies.settings import AS_STORED, BodyOptions
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.message_query import MessageQuery, chosen, snapshots_of
@@ -20,8 +19,9 @@ def follow(
     stores: OpenStores,
     query: MessageQuery,
     columns: Sequence[str],
-    bodies: BodyOptions,
+    now_ms: int,
     wait: Callable[[], object],
+    bodies: BodyOptions = AS_STORED,
 ) -> Iterator[Row]:
     """Yield the messages of a query that are stored from now on, or from its start; for ever.
 
@@ -31,7 +31,7 @@ def follow(
     warning. Raises as ``queries.select``, and StoreReplacedError if a store is not the one it was.
     """
     settings = settings_of(query, columns, bodies)
-    at = _start(stores, query, time.time_ns() // 1_000_000)
+    at = _start(stores, query, now_ms)
     tails = stores.tails()
     follower = Follower(tails, Admission(), fail_on_data_loss=False, find=stores.tails_beside)
     with closing(follower):

@@ -5,6 +5,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Final
 
@@ -126,8 +127,9 @@ def follow(named: Named, query: MessageQuery, form: MessageForm, number: int) ->
         raise InvalidOptionError("--from-log", "true", expected)
     form = form.by_line()
     places, bodies = queries.of_bodies(named)
+    now_ms, wait = time.time_ns() // 1_000_000, partial(time.sleep, _LOOK_S)
     with places.opened(query.topic) as stores:
-        rows = following.follow(stores, query, form.columns, bodies, lambda: time.sleep(_LOOK_S))
+        rows = following.follow(stores, query, form.columns, now_ms, wait, bodies)
         for row in islice(rows, number or None):
             form.write([row])
             sys.stdout.flush()

@@ -167,7 +167,7 @@ def test_spark_takes_a_schema_of_the_read_and_of_a_sample(spark: SparkSession, r
 def test_a_stream_of_spark_without_a_schema_is_refused(root: Path) -> None:
     source = MqlogDataSource({"path": str(root), "subscribe": "T", "body": "json"})
     reader = source.streamReader(source.schema())
-    with pytest.raises(InvalidOptionError, match="bodySchema.*is needed here"):
+    with pytest.raises(InvalidOptionError, match="is needed here"):
         reader.initialOffset()
 
 

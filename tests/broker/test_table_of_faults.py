@@ -19,6 +19,7 @@ from broker.faults.scene import Scene, evidence, loaded, wait, words
 from broker.faults.table import TABLE, WORDS_OF_LOOKS, Row
 from broker.harness import Cluster
 from broker.pop.remote import Remote
+from broker.toolchain import VERSIONS
 from mqstore.verdicts import bounds
 from support import soak
 
@@ -62,14 +63,15 @@ def differences(
     return wrong | {group: ([], sorted(more)) for group, more in told.items()}
 
 
+@pytest.mark.parametrize("pop_cluster", VERSIONS, indirect=True)
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("time", range(REPEATS))
 def test_each_made_fault_has_its_word_and_a_group_that_works_has_none(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int, load: int
+    pop_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int, load: int
 ) -> None:
     if not soak.WHOLE:
         monkeypatch.setattr(bounds, "WAITING_MS", SHORT_WAITING_MS)
-    rows = [row for row in ROWS if row.is_of(cluster.version)]
+    rows = [row for row in ROWS if row.is_of(pop_cluster.version)]
     root, of_live, of_disk = tmp_path / "store", tmp_path / "live", tmp_path / "disk"
     takes = json.dumps(
         {row.group: {row.topic: row.subscription} for row in rows if row.subscription}
@@ -84,15 +86,15 @@ def test_each_made_fault_has_its_word_and_a_group_that_works_has_none(
         if wrong:
             said = [one for one in evidence(place, **asked, **options) if one[0] in wrong]
             failures[door] = wrong, said
-            soak.tell(f"{cluster.version}, load {load}, {door}: {wrong} {said}")
+            soak.tell(f"{pop_cluster.version}, load {load}, {door}: {wrong} {said}")
 
     with (
         loaded(load, os.getpid()),
-        cluster.broker(root, SETTINGS) as broker,
+        pop_cluster.broker(root, SETTINGS) as broker,
         Remote(broker.address) as client,
         ExitStack() as stack,
     ):
-        scene = Scene(cluster, root, broker, client, stack)
+        scene = Scene(pop_cluster, root, broker, client, stack)
         for row in rows:
             row.make(scene, row.group, row.topic)
         with scene.running():
@@ -120,4 +122,4 @@ def test_each_made_fault_has_its_word_and_a_group_that_works_has_none(
         broker.leave()
         broker.stop()
     judge("left", str(root), one_look)
-    assert failures == {}, f"{cluster.version}, load {load}, time {time}"
+    assert failures == {}, f"{pop_cluster.version}, load {load}, time {time}"

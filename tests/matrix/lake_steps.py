@@ -8,6 +8,7 @@ Runs in the environment of that Spark, as steps.py does. Prints a line a step.
 import contextlib
 import io
 import json
+import re
 import shutil
 import sys
 import time
@@ -25,13 +26,16 @@ from mqlog_jobs.machine.session import LOOPBACK, QUIET, session
 from mqlog_jobs.output.form import Form
 from mqlog_jobs.spark import archive, audit
 from mqlog_jobs.spark.lake.packages import PACKAGES, settings
-from mqlog_jobs.spark.lake.tables import LAKE_TABLES
+from mqlog_jobs.spark.lake.tables import LAKE_TABLES, LakeTable
 from mqlog_jobs.work.audit import Audited
 from mqlog_jobs.work.audit import audit as audited_by_command
 from pyspark_mqlog.versions import INSTALLED
 
 QUEUES: Final = 3
 ID: Final = ("topic", "queueId", "queueOffset", "msgId")
+LONG: Final = "%" * 127
+"""Each of its characters has three bytes in the name of a folder."""
+AS_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 DAY: Final = {"delta": "date=", "iceberg": "storeTimestamp_day="}
 
 Id = tuple[str, int, int, str]
@@ -94,8 +98,8 @@ class Lake:
         assert (code, err) == (0, ""), err
         assert f"the same {self._count} messages" in out
         assert self._by_command() == []
-        table = LAKE_TABLES[self._kind](self._spark, str(self._path))
-        name = getattr(table, "name", f"delta.`{self._path}`")
+        table = self._table(self._path)
+        name = table.name
         wanted = "topic = 'RETURNS' AND queueId = 1 AND queueOffset = 7"
         (row,) = table.read().where(wanted).collect()
         if self._kind == "delta":  # As every tenth version has one by default.
@@ -127,13 +131,71 @@ class Lake:
         assert again == self._count
         assert len(self._ids(self._other)) == 2 * self._count
 
-    def a_table_with_other_columns_is_refused(self) -> None:
-        """The columns that differ are named."""
-        told = self._refused(self._other, "--batch", "--mode", "append")
-        assert "the table exists with other columns: " in told
-        assert "tags (missing there, string here)" in told
+    def columns_that_a_user_added_are_null_or_their_default(self) -> None:
+        """Also for the audits, of which one reads without Spark."""
+        name = self._table(self._path).name
+        self._spark.sql(f"ALTER TABLE {name} ADD COLUMNS (note STRING, seen TIMESTAMP)")
+        self._append("ORDERS", 20)
+        assert self._archived(self._path) == 20
+        self._same(self._path)
+        found = self._read(self._path)
+        assert found.where("note IS NULL AND seen IS NULL").count() == self._count
+        if self._kind == "delta":  # The tried builds of Iceberg refuse a default by SQL.
+            feature = "'delta.feature.allowColumnDefaults' = 'supported'"
+            self._spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({feature})")
+            self._spark.sql(f"ALTER TABLE {name} ALTER COLUMN note SET DEFAULT 'none'")
+            self._append("ORDERS", 5)
+            assert self._archived(self._path) == 5
+            assert self._read(self._path).where("note = 'none'").count() == 5
+        assert self._audited()[0] == 0
+        assert self._by_command() == []
+
+    def columns_that_differ_are_refused_with_the_statements_that_help(self) -> None:
+        """One is missing, one has another type, one of the user's may not be null."""
         told = self._refused(self._path, "--option", "columns=body,topic")
         assert "need queueId and queueOffset and storeTimestamp too" in told
+        target = self._path.with_name("other_columns")
+        table = self._table(target)
+        types = {
+            field.name: field.dataType.simpleString()
+            for field in table.shaped(self._stored()).schema
+            if field.name != "tags"
+        }
+        declared = ", ".join(f"`{n}` {t}" for n, t in {**types, "queueId": "bigint"}.items())
+        self._spark.sql(
+            f"CREATE TABLE {table.name} ({declared}, must STRING NOT NULL) USING {self._kind} "
+            "PARTITIONED BY (topic)"
+        )
+        told = self._refused(target, "--batch")
+        assert "the table lacks tags: " in told
+        assert "the table has queueId as bigint, the messages as int: " in told
+        assert "the column must of the table is NOT NULL and has no default" in told
+        for statement in re.findall(r"ALTER TABLE (?:(?!; |, or choose).)+", told.strip()):
+            self._spark.sql(statement)
+        assert self._archived(target, "--batch") == self._count
+        self._same(target)
+        assert self._read(target).where("must IS NOT NULL OR queueId_before IS NOT NULL").isEmpty()
+
+    def a_topic_that_no_folder_can_name_is_refused(self) -> None:
+        """By name, in a batch and in a stream; without it the others are archived."""
+        odd = self._store.parent.parent / "broker-b" / "store"
+        for topic in ("PLAIN", LONG, AS_NULL):
+            mqlog.write(pa.table({"body": [b"1"]}), odd, topic=topic, create_store=True)
+        target = self._path.with_name("odd")
+        only = "subscribe={}".format
+        for topic in (LONG, AS_NULL) if self._kind == "delta" else (LONG,):
+            how = () if topic == LONG else ("--batch",)
+            told = self._refused(target, *how, "--option", only(topic), store=odd)
+            assert f"the topic {topic} " in told
+            assert told.rstrip().endswith(
+                "leave it out by --option subscribe=… or subscribePattern=…"
+            )
+        others = "PLAIN" if self._kind == "delta" else f"PLAIN,{AS_NULL}"
+        count = self._archived(target, "--batch", "--option", only(others), store=odd)
+        assert sorted(row[0] for row in self._read(target).select("topic").collect()) == sorted(
+            others.split(",")
+        )
+        assert count == len(others.split(","))
 
     def a_checkpoint_and_a_table_that_are_strangers_are_refused(self) -> None:
         """A new checkpoint would double rows; one whose table is gone would leave some out."""
@@ -162,21 +224,21 @@ class Lake:
         mqlog.write(rows, self._store, topic=topic, create_store=True, queue_nums=QUEUES)
         self._count += count
 
-    def _archived(self, target: Path, *more: str) -> int:
+    def _archived(self, target: Path, *more: str, store: Path | None = None) -> int:
         """Archive, and return the number of messages that the job says."""
-        code, out, err = self._run(target, *more)
+        code, out, err = self._run(target, *more, store=store)
         assert code == 0, err
         return int(out.split()[0].replace(",", ""))
 
-    def _refused(self, target: Path, *more: str) -> str:
-        code, out, err = self._run(target, *more)
+    def _refused(self, target: Path, *more: str, store: Path | None = None) -> str:
+        code, out, err = self._run(target, *more, store=store)
         assert (code, out) == (2, ""), err
         assert err.count("\n") == 1, err
         return err
 
-    def _run(self, target: Path, *more: str) -> tuple[int, str, str]:
+    def _run(self, target: Path, *more: str, store: Path | None = None) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
-        places = ["--from", str(self._store), "--to", f"{self._kind}:{target}"]
+        places = ["--from", str(store or self._store), "--to", f"{self._kind}:{target}"]
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = archive.main([*places, *more])
         return code, out.getvalue(), err.getvalue()
@@ -202,8 +264,14 @@ class Lake:
         ]
         return [(row["difference"], place) for row, place in zip(rows, places, strict=True)]
 
+    def _table(self, target: Path) -> LakeTable:
+        return LAKE_TABLES[self._kind](self._spark, str(target))
+
     def _read(self, target: Path) -> DataFrame:
-        return LAKE_TABLES[self._kind](self._spark, str(target)).read()
+        return self._table(target).read()
+
+    def _stored(self) -> DataFrame:
+        return self._spark.read.format("mqlog").option("columns", "full").load(str(self._store))
 
     def _ids(self, target: Path) -> list[Id]:
         return ids(self._spark, self._kind, target)

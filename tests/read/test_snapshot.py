@@ -160,6 +160,20 @@ def test_a_file_missing_before_the_last_units_does_not_hide_the_good_one_between
         take(laid.root)
 
 
+def test_units_without_a_record_at_the_end_of_a_store_not_closed_are_left_out_with_their_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(30)], Layout(abort=True))
+    for queue_offset in range(8, 30):
+        path, position = laid.unit_of(("T", 0), queue_offset)
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(struct.pack(">q", 7))  # Amid the first record: the log is damaged there.
+    assert bounds(take(laid.root)) == {("T", 0): (0, 8)}
+    assert "T/0: the CommitLog does not have the records of its last 22 units" in caplog.text
+    assert "queue offsets [8, 30), which are left out" in caplog.text
+
+
 @pytest.mark.parametrize("abort", [False, True])
 def test_a_file_allocated_ahead_holds_nothing(tmp_path: Path, abort: bool) -> None:
     layout = Layout(abort=abort, preallocated=True)
@@ -271,7 +285,7 @@ def test_each_flavour_we_do_not_read_is_refused_by_name(
 @pytest.mark.parametrize(
     "path",
     ["rocksdbstore/CURRENT", "timerwheel", "kvStore/CURRENT", "compaction/position-checkpoint",
-     "abort.bak", "epochFileCheckpoint", "consumequeue_ext/T/0/x", "config/timercheck"],
+     "abort.bak", "consumequeue_ext/T/0/x", "config/timercheck"],
 )  # fmt: skip
 def test_what_a_plain_store_may_have_beside_it_is_no_hindrance(store: MakeStore, path: str) -> None:
     laid = store([Message()])

@@ -82,7 +82,9 @@ def take_snapshot(
     problems = not_whole(store, looked, is_unclean=is_unclean, cap=fence.cap)
     _report(problems, strict=strict)
     if is_unclean:
-        bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
+        ends = [written(q, log, first, last) for q, first, last in bounds]
+        _warn_of_lost([(q, end, last) for (q, _, last), end in zip(bounds, ends, strict=True)])
+        bounds = [(q, first, end) for (q, first, _), end in zip(bounds, ends, strict=True)]
     elif strict:
         for queue, look in zip(wanted, looks, strict=True):
             _check_last(queue, log, look)
@@ -133,6 +135,20 @@ def _report(problems: Iterator[CorruptStoreError], *, strict: bool) -> None:
             raise error
         if number < _SHOWN:
             _LOG.warning("%s", error)
+
+
+def _warn_of_lost(ends: list[tuple[Units, int, int]]) -> None:
+    """Log which queues end with units whose records the CommitLog does not have."""
+    lost = [(queue, end, last) for queue, end, last in ends if end < last]
+    for queue, end, last in lost[:_SHOWN]:
+        _LOG.warning(
+            "%s/%d: the CommitLog does not have the records of its last %d units, queue offsets "
+            "[%d, %d), which are left out: the power was cut, or the log is damaged (mqlog verify)",
+            *(queue.topic, queue.queue_id, last - end, end, last),
+        )
+    if len(lost) > _SHOWN:
+        count = sum(last - end for _, end, last in lost)
+        _LOG.warning("so end %d queues, %d units in all", len(lost), count)
 
 
 def _check_empty(store: Store, fence: CommitFence) -> None:

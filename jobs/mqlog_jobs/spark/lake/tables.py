@@ -21,7 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from mqlog_jobs.spark.lake.columns import check_columns, fitted, quoted
 from mqlog_jobs.spark.lake.rows import DATE, dated
+from mqlog_jobs.spark.lake.topics import named_by_folders
 from mqlog_jobs.spark.spark_paths import has_path
 from mqstore.errors import InvalidOptionError
 
@@ -30,6 +32,8 @@ _BY_TOPIC: Final = "topic"
 _ORDER_IN_FILE: Final = ("brokerName", "queueId", "queueOffset")
 _RENAMING: Final = ("", "file", "hdfs", "viewfs", "abfs", "abfss")
 """Schemes of file systems whose rename makes a file appear whole and once."""
+_SHORT_NAMES: Final = ("", "file", "hdfs", "viewfs")
+"""Schemes of file systems in which a name has 255 bytes at most."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,25 @@ class LakeTable(ABC):
     def is_path(self) -> bool:
         """Whether ``where`` is a path."""
         return "/" in self.where
+
+    @property
+    def has_short_names(self) -> bool:
+        """Whether the names of its folders have 255 bytes at most, as far as that is known."""
+        return self.is_path and _scheme(self.where) in _SHORT_NAMES
+
+    @property
+    def name(self) -> str:
+        """The table's name for SQL."""
+        return self.where
+
+    @property
+    def renames(self) -> str:
+        """The statement that the table needs before a column can be renamed; empty for none."""
+        return ""
+
+    def columns(self) -> StructType:
+        """Return its columns, with what is known of each: NOT NULL, a default."""
+        return self.spark.table(self.name).schema
 
     @abstractmethod
     def shaped(self, rows: DataFrame) -> DataFrame:
@@ -80,27 +103,14 @@ class LakeTable(ABC):
         """
 
     def prepare(self, schema: StructType) -> None:
-        """Make the table if it is not there; its columns are compared if it is.
+        """Make the table if it is not there; else look whether rows can be appended by name.
 
-        Raises InvalidOptionError if they are others.
+        Raises InvalidOptionError, which names the statement to run, if they cannot.
         """
         if not self.exists():
             self.create(schema)
             return
-        there = {field.name: field.dataType.simpleString() for field in self.read().schema}
-        ours = {field.name: field.dataType.simpleString() for field in schema}
-        differ = [
-            f"{name} ({there.get(name, 'missing')} there, {ours.get(name, 'missing')} here)"
-            for name in dict.fromkeys((*ours, *there))
-            if there.get(name) != ours.get(name)
-        ]
-        if differ:
-            raise InvalidOptionError(
-                "--to",
-                self.where,
-                f"the table exists with other columns: {', '.join(differ)}. Choose its columns by "
-                "--option columns=…, or name a new table",
-            )
+        check_columns(self.where, self.name, self.columns(), schema, self.renames)
 
     def has_rows(self) -> bool:
         """Tell whether there are any."""
@@ -112,7 +122,17 @@ class DeltaTable(LakeTable):
 
     def shaped(self, rows: DataFrame) -> DataFrame:
         """Return the messages with the day, which Delta partitions by."""
-        return dated(rows)
+        return dated(named_by_folders(rows, self.where, is_short=self.has_short_names))
+
+    @property
+    def name(self) -> str:
+        """The table's path as a name for SQL."""
+        return f"delta.{quoted(self.where)}"
+
+    @property
+    def renames(self) -> str:
+        """A Delta table keeps the names of its columns in its files at first."""
+        return f"ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 
     def exists(self) -> bool:
         """Tell whether there is a log of Delta."""
@@ -130,9 +150,9 @@ class DeltaTable(LakeTable):
 
     def read_now(self) -> DataFrame:
         """Return the rows of the version that is the last one now."""
-        name = f"delta.{quoted(self.where)}"
-        version = self.spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]["version"]
-        return self.spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(version)}")
+        history = f"DESCRIBE HISTORY {self.name} LIMIT 1"
+        version = self.spark.sql(history).collect()[0]["version"]
+        return self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {int(version)}")
 
     def append(self, rows: DataFrame) -> None:
         """Add rows in one transaction."""
@@ -164,7 +184,8 @@ class IcebergTable(LakeTable):
 
     def shaped(self, rows: DataFrame) -> DataFrame:
         """Return the messages as they are: Iceberg makes the day itself."""
-        return rows
+        is_short = self.has_short_names
+        return named_by_folders(rows, self.where, is_iceberg=True, is_short=is_short)
 
     @property
     def name(self) -> str:
@@ -184,8 +205,7 @@ class IcebergTable(LakeTable):
 
         Raises InvalidOptionError for a path that Iceberg cannot keep a table at.
         """
-        scheme = self.where.partition("://")[0] if "://" in self.where else ""
-        if self.is_path and scheme not in _RENAMING:
+        if self.is_path and _scheme(self.where) not in _RENAMING:
             raise InvalidOptionError(
                 "--to",
                 self.where,
@@ -225,12 +245,12 @@ class IcebergTable(LakeTable):
 
     def append(self, rows: DataFrame) -> None:
         """Add rows in one snapshot."""
-        rows.select(*self.read().columns).writeTo(self.name).append()
+        fitted(rows, self.columns()).writeTo(self.name).append()
 
     def start(self, rows: DataFrame, set_up: SetUp) -> StreamingQuery:
         """Start a stream by Iceberg's sink."""
         # By its name: given a path, Spark does not know the functions of the order's partitions.
-        ours = rows.select(*self.read().columns)
+        ours = fitted(rows, self.columns())
         return set_up(ours.writeStream.format("iceberg")).toTable(self.name)
 
 
@@ -239,7 +259,7 @@ class ParquetFiles(LakeTable):
 
     def shaped(self, rows: DataFrame) -> DataFrame:
         """Return the messages with the day, the name of a folder."""
-        return dated(rows)
+        return dated(named_by_folders(rows, self.where, is_short=self.has_short_names))
 
     def exists(self) -> bool:
         """Tell whether there is a log of Spark's sink."""
@@ -274,6 +294,6 @@ LAKE_TABLES: Final[dict[str, type[LakeTable]]] = {
 }
 
 
-def quoted(name: str) -> str:
-    """Return a name as an identifier of SQL."""
-    return f"`{name.replace('`', '``')}`"
+def _scheme(path: str) -> str:
+    """Return the scheme of a path's file system: empty for the one that Spark takes by default."""
+    return path.partition(":")[0] if ":/" in path else ""

@@ -70,7 +70,8 @@ def _backlog(glob: str, rows: int) -> int:
 
 
 def _sample(glob: str, rows: int) -> int:
-    found, _ = sample(Named.of([glob]), BacklogQuery.of(None, None, None, system=False), 0)
+    asked = BacklogQuery.of(None, None, None, system=False)
+    found, _ = sample(Named.of([glob]), asked, "record", 0)
     assert sum(found["lag"].to_pylist()) == rows // OF_A_TOPIC * sum(range(1, EACH + 1))
     return int(found.num_rows)
 

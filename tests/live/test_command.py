@@ -227,7 +227,7 @@ def test_lag_of_a_group_without_consumers_has_that_reason_in_every_view(
     assert (rows["alone"]["consumers"], rows["served"]["consumers"]) == (0, 3)
     rows = {row["group"]: row for row in look("top", "--json", "--interval", "0.1").rows}
     assert (rows["alone"]["consumers"], rows["alone"]["status"]) == (0, "NO_CONSUMERS")
-    assert (rows["served"]["consumers"], rows["served"]["status"]) == (3, "OK")
+    assert (rows["served"]["consumers"], rows["served"]["status"]) == (3, "LATE")
     assert look("report", "--output", str(tmp_path / "r.html")).code == 0
     page = (tmp_path / "r.html").read_text()
     assert "; no consumers" in page

@@ -6,7 +6,6 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 
@@ -41,6 +40,8 @@ def assembled(pieces: Sequence[tuple[NDArray[np.int64], pa.Array]], kind: pa.Dat
 
 def text_rows(bodies: pa.BinaryArray) -> NDArray[np.bool_]:
     """Return which bodies are UTF-8 with at least a byte."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - reads start without it
+
     filled: NDArray[np.bool_] = pc.binary_length(bodies).to_numpy(zero_copy_only=False) > 0
     try:
         bodies.cast(pa.string())

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mqstore.bodies.ddl import type_ddl
 from mqstore.bodies.infer import BodyReport, FieldReport, SampledBody, infer
@@ -61,6 +60,8 @@ def _decoded(
     options: BodyOptions, bodies: Sequence[SampledBody]
 ) -> tuple[int, dict[str, int], Counter[str]]:
     """Return how many bodies fit, the conditions of others, and how often a field is not null."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - reads start without it
+
     decoder = decoder_of(options)
     bad: Counter[str] = Counter()
     present: Counter[str] = Counter()

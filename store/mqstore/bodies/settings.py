@@ -8,7 +8,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from mqstore.bodies.decoded import BodyDecoder
-from mqstore.bodies.json_bodies import JsonBodies
 from mqstore.bodies.schema_text import SCHEMA, BodySchema, body_schema, json_type
 from mqstore.bodies.text_bodies import UTF_8, InUtf8, TextBodies, charset
 from mqstore.bodies.times import Times, compiled, zone_of
@@ -134,6 +133,8 @@ def body_type(options: BodyOptions) -> pa.DataType:
 
 def decoder_of(options: BodyOptions) -> BodyDecoder:
     """Return a new decoder of bodies that are typed."""
+    from mqstore.bodies.json_bodies import JsonBodies  # noqa: PLC0415 - reads start without it
+
     if options.body == TEXT_BODY:
         return TextBodies(options.body_charset)
     times = Times(

@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mqstore.bodies.decoded import DecodedBodies
 from mqstore.bodies.errors import CorruptBodyError
@@ -159,6 +158,8 @@ def _bad_bodies(bodies: pa.Array, decoded: DecodedBodies) -> pa.Array:
         return pa.nulls(len(bodies), pa.binary())
     good = np.ones(len(bodies), np.bool_)
     good[list(decoded.reasons)] = False
+    import pyarrow.compute as pc  # noqa: PLC0415 - reads start without it
+
     return pc.if_else(pa.array(good), None, bodies)
 
 

@@ -20,6 +20,7 @@ from mqstore.request.read_options import READ_OPTIONS, ReadOptions, StreamOption
 from mqstore.tables.catalog import CATALOG
 from mqstore.write.stage.rows import WRITE_COLUMNS
 from mqstore.write.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
+from support import goldens
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 GUIDE, WRITE, LIVE, TABLES, STORES = (
@@ -129,6 +130,10 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
     data = tmp_path / "data"
     for root in ("broker-a/store", "brokers/one/store"):
         shutil.copytree(golden_550, data / root)
+    for archive in ("store", "tiered"):
+        store = goldens.unpack("5.5.1-tiered", tmp_path, archive)
+    shutil.move(store.parent, data / "broker-t")
+    shutil.move(data / "broker-t" / "tiered", data / "tiered")
     kept = tmp_path / "backup"
     kept.mkdir()
     take_point(data / "broker-a" / "store", LocalBacking(str(kept / "broker-a")))

@@ -2,7 +2,7 @@
 
 The table is broker/faults/table.py. All of its groups live at once, on one broker. `make soak` has
 the whole table, at the bounds that users have, three times, with one and with eight processes that
-compute beside it; `make test` the rows that need the least time, once.
+compute beside it. `make test` has the few states of test_why.py.
 """
 
 import json
@@ -20,18 +20,14 @@ from broker.faults.table import TABLE, WORDS_OF_LOOKS, Row
 from broker.harness import Cluster
 from broker.pop.remote import Remote
 from broker.toolchain import VERSIONS
-from mqstore.verdicts import bounds
 from support import soak
 
-pytestmark = [pytest.mark.broker, pytest.mark.soak]
+pytestmark = pytest.mark.broker
 
 REPEATS = soak.size("fault_tables", check=0, test=1, whole=3)
-LOADS = [1, 8] if soak.WHOLE else [1]
-ROWS = TABLE if soak.WHOLE else tuple(row for row in TABLE if row.is_short)
-SAMPLES = 16 if soak.WHOLE else 5
+LOADS = [1, 8]
+SAMPLES = 16
 EVERY = "5s"
-SHORT_WAITING_MS = 15_000
-"""Offsets on a disk are up to ten seconds old, whatever the consumer does."""
 SETTINGS = {
     "timerWheelEnable": "true",
     "mappedFileSizeCommitLog": "65536",
@@ -63,15 +59,14 @@ def differences(
     return wrong | {group: ([], sorted(more)) for group, more in told.items()}
 
 
+@soak.only
 @pytest.mark.parametrize("pop_cluster", VERSIONS, indirect=True)
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("time", range(REPEATS))
 def test_each_made_fault_has_its_word_and_a_group_that_works_has_none(
-    pop_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int, load: int
+    pop_cluster: Cluster, tmp_path: Path, time: int, load: int
 ) -> None:
-    if not soak.WHOLE:
-        monkeypatch.setattr(bounds, "WAITING_MS", SHORT_WAITING_MS)
-    rows = [row for row in ROWS if row.is_of(pop_cluster.version)]
+    rows = [row for row in TABLE if row.is_of(pop_cluster.version)]
     root, of_live, of_disk = tmp_path / "store", tmp_path / "live", tmp_path / "disk"
     takes = json.dumps(
         {row.group: {row.topic: row.subscription} for row in rows if row.subscription}

@@ -1,13 +1,15 @@
 """Faults of consumer groups on real brokers of both versions: each has its verdict and no other."""
 
 import json
+import os
 import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from broker.harness import BROKER_NAME, Broker, Cluster
 from mqstore.request.plan import plan_read, read_schema
 from mqstore.verdicts import bounds
 from pyspark_mqlog.options import parse_read
+from support import soak
 from support.expectations import rows
 
 pytestmark = pytest.mark.broker
@@ -242,3 +245,86 @@ def test_twenty_groups_that_work_have_no_verdict_under_load(
         finally:
             broker.leave()
         broker.stop()
+
+
+REPEATS = soak.size("verdict_repeats", check=1, test=1, whole=3)
+LOADS = soak.size("verdict_loads", check=1, test=1, whole=2)
+LOOKS_APART = "15s"
+SPIN = "import os\nwhile os.getppid() == {}: pass"
+
+
+@contextmanager
+def loaded(processes: int) -> Iterator[None]:
+    """So many processes that compute all the while, beside the test and its broker."""
+    words = [sys.executable, "-c", SPIN.format(os.getpid())]
+    busy = [subprocess.Popen(words) for _ in range(processes - 1)]
+    try:
+        yield
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait(SECONDS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("load", [1, 8][:LOADS])
+@pytest.mark.parametrize("time", range(REPEATS))
+def test_what_stands_and_what_only_takes_its_turn_at_the_bounds_of_the_rules(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int, load: int
+) -> None:
+    """Two looks that are three commits apart: the bounds are those that users have."""
+    del time
+    monkeypatch.setattr(bounds, "WAITING_MS", 5_000)  # Else each group would wait for a minute.
+    root = tmp_path / "store"
+    healthy = [f"CG_H{number}" for number in range(4)]
+    with loaded(load), cluster.broker(root) as broker:
+        place = f"rocketmq://{cluster.name_server}"
+        broker.produce(TOPIC, "Single", 600)
+        queues = len(broker.topic_status(TOPIC))
+        broker.commit(TOPIC, "CG_AWAY", 1)
+        broker.commit(TOPIC, "CG_DEAF", 1)
+        broker.join("CG_DEAF", TOPIC, how="hangs", number=-1)
+        broker.join("CG_TURNS", TOPIC, how="rotates", number=150)
+        broker.join("CG_ONE", TOPIC, how="hangs", number=1)
+        for group in healthy:
+            broker.join(group, TOPIC)
+        try:
+            for group in healthy:
+                wait_until_consumed(place, group)
+            wait_until(
+                lambda: (
+                    moved(place, "CG_ONE", set(range(queues)) - {1}, {})
+                    or any(offsets(place, "CG_ONE").values())
+                )
+            )
+            wait_until(lambda: any(at > 0 for at in offsets(place, "CG_TURNS").values()))
+            wait_until(lambda: oldest_ms(place, "CG_DEAF") >= bounds.WAITING_MS)
+            send(place, TOPIC, [number for number in range(queues) if number != 1] * 5)
+            feed = threading.Timer(5, send, (place, TOPIC, [*range(queues)] * 3))
+            feed.start()
+            rows = table(place, "verdicts", lookAgain=LOOKS_APART)
+            feed.join(SECONDS)
+        finally:
+            broker.leave()
+        words: dict[str, set[str]] = {}
+        for row in rows:
+            words.setdefault(row["group"], set()).add(row["verdict"])
+        assert words.pop("CG_AWAY") == {"NO_MEMBERS"}
+        assert words.pop("CG_DEAF") == {"STANDS_STILL"}
+        assert words.pop("CG_ONE") == {"STUCK_QUEUE"}
+        # It works off 6 or 7 messages a second, and less than comes in at times.
+        assert words.pop("CG_TURNS", set()) <= {"SLOW_CONSUMER"}
+        assert words == {}, rows
+        broker.stop()
+    # Of the store that is left nothing moves any more, and nobody says who is connected.
+    left = table(str(root), "verdicts", lookAgain=LOOKS_APART)
+    standing = {row["group"] for row in left if row["verdict"] == "STANDS_STILL"}
+    assert {"CG_AWAY", "CG_DEAF", "CG_ONE"} <= standing
+    assert {row["verdict"] for row in left} == {"STANDS_STILL"}, left
+    # One look cannot know it, and says nothing.
+    assert table(str(root), "verdicts") == []
+
+
+def oldest_ms(place: str, group: str) -> int:
+    rows = table(place, "backlog", groups=group, subscribe=TOPIC)
+    return max((row["lagMs"] or 0 for row in rows), default=0)

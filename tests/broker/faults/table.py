@@ -26,7 +26,6 @@ class Row:
     live: frozenset[str] = frozenset()
     disk: frozenset[str] = frozenset()
     subscription: str | None = None
-    is_short: bool = False
     is_pop: bool = False
     is_waiting: bool = False
     """Its first messages wait from the beginning on, and are in a file that is full."""
@@ -327,13 +326,13 @@ def _row(
 STANDS: Final = "STANDS_STILL"
 TABLE: Final = (
     # Groups that work: no word.
-    _row("fast", fast, is_short=True),
+    _row("fast", fast),
     _row("steady", steady),
     _row("throttled", throttled),
     _row("idle", idle),
     _row("restarted", restarted),
-    _row("seldom", commits_seldom, is_short=True),
-    _row("rotates", rotates, is_behind=True, is_short=True),
+    _row("seldom", commits_seldom),
+    _row("rotates", rotates, is_behind=True),
     _row("last", from_the_end),
     _row("itself", by_itself, one_look=frozenset({"NO_MEMBERS"}), is_behind=True),
     _row("notag", tag_of_nobody),
@@ -342,32 +341,30 @@ TABLE: Final = (
     _row("unstarted", never_started),
     _row("failed", one_failure),
     _row("ordered", in_order),
-    _row(
-        "pop", pops_and_acknowledges, one_look=frozenset({"NO_MEMBERS"}), is_pop=True, is_short=True
-    ),
+    _row("pop", pops_and_acknowledges, one_look=frozenset({"NO_MEMBERS"}), is_pop=True),
     # Who pops may be there by a proxy, which alone knows of it.
     _row("popped", popped_and_gone, is_behind=True, is_pop=True),
     # Nobody is there.
-    _row("away", away, "NO_MEMBERS", STANDS, is_waiting=True, is_short=True),
-    _row("killed", killed, "NO_MEMBERS", STANDS, is_short=True),
+    _row("away", away, "NO_MEMBERS", STANDS, is_waiting=True),
+    _row("killed", killed, "NO_MEMBERS", STANDS),
     _row("setback", set_back, "NO_MEMBERS"),
     _row("fifo", popped_in_order, "NO_MEMBERS", is_pop=True),
     # Somebody is there, and nothing is done.
-    _row("hangs", hangs_whole, STANDS, STANDS, is_waiting=True, is_short=True),
+    _row("hangs", hangs_whole, STANDS, STANDS, is_waiting=True),
     _row("never", hangs_from_the_first, STANDS, STANDS, is_waiting=True),
     _row("suspended", suspended, STANDS, STANDS, is_waiting=True),
     _row("forbidden", without_right, STANDS, STANDS, is_waiting=True),
     _row("writeonly", write_only, STANDS, STANDS),
-    _row("locked", lock_of_another, "PAUSED_BY_ORDER", STANDS, is_waiting=True, is_short=True),
+    _row("locked", lock_of_another, "PAUSED_BY_ORDER", STANDS, is_waiting=True),
     # Some of it is done.
-    _row("stuck", hangs_in_one, "STUCK_QUEUE", "STUCK_QUEUE", is_short=True),
+    _row("stuck", hangs_in_one, "STUCK_QUEUE", "STUCK_QUEUE"),
     _row("slow", slow, "SLOW_CONSUMER", "SLOW_CONSUMER"),
     _row("hot", hot, "HOT_QUEUE SLOW_CONSUMER", "HOT_QUEUE SLOW_CONSUMER"),
     _row("newqueue", new_queue, "NEVER_COMMITTED", "NEVER_COMMITTED"),
     _row("twins", twins, "STUCK_QUEUE", "STUCK_QUEUE"),
     # Something is wrong with what is asked for, or with the messages.
     _row("minds", of_two_minds, "INCONSISTENT_SUBSCRIPTION"),
-    _row("ahead", ahead, "AHEAD", "AHEAD", is_short=True),
+    _row("ahead", ahead, "AHEAD", "AHEAD"),
     _row("filtered", filtered, "FILTER_ONLY", "FILTER_ONLY", subscription="NoSuchTag"),
     _row("poison", fails, "POISON", "POISON"),
     _row("dead", gives_up, "DEAD_LETTERS", "DEAD_LETTERS"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mqlog_jobs.output.prometheus import METRICS, QUEUES, TIME_METRICS, text, times_text
+from mqlog_jobs.output.prometheus import METRICS, STATUS_METRIC, TIME_METRICS, text, times_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BOARD: dict[str, Any] = json.loads(
@@ -26,7 +26,7 @@ PANELS: list[dict[str, Any]] = BOARD["panels"]
 VARIABLES: list[dict[str, Any]] = BOARD["templating"]["list"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 LABELS = {metric.name: set(metric.labels) for metric in (*METRICS, *TIME_METRICS)}
-LABELS[QUEUES] = {"broker", "topic", "group", "status"}
+LABELS[STATUS_METRIC] = {"broker", "topic", "group", "status"}
 NODE_EXPORTER = "node_textfile_mtime_seconds"
 ROW = {
     **{metric.column: 1 for metric in METRICS},

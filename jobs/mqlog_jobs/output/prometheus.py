@@ -57,7 +57,7 @@ METRICS: Final = (
     Metric("mqlog_consumer_bytes_behind", "Bytes of the messages not consumed; of a cluster an "
            "estimate", "bytesBehind", _BROKER_LABELS),
 )  # fmt: skip
-QUEUES: Final = "mqlog_consumer_queues"
+STATUS_METRIC: Final = "mqlog_consumer_queues"
 _QUEUES_TEXT: Final = "Queues of the group by the status that each has in the backlog"
 TIME_METRICS: Final = (
     Metric("mqlog_consumer_eta_zero_timestamp_seconds", "When the group has consumed what waits, "
@@ -96,10 +96,10 @@ def _statuses(rows: Iterable[BacklogRow]) -> list[str]:
     )
     if not queues:
         return []
-    head = [f"# HELP {QUEUES} {_QUEUES_TEXT}", f"# TYPE {QUEUES} gauge"]
+    head = [f"# HELP {STATUS_METRIC} {_QUEUES_TEXT}", f"# TYPE {STATUS_METRIC} gauge"]
     return [
         *head,
-        *(f"{QUEUES}{{{_pairs(labels)}}} {queues[labels]}" for labels in sorted(queues)),
+        *(f"{STATUS_METRIC}{{{_pairs(labels)}}} {queues[labels]}" for labels in sorted(queues)),
     ]
 
 

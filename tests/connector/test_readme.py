@@ -23,11 +23,11 @@ from mqstore.write.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSe
 from support import goldens
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
-GUIDE, WRITE, LIVE, TABLES, STORES = (
+GUIDE, WRITE, LIVE, TABLES, STORES, BODIES = (
     README.with_name(page).read_text(encoding="utf-8")
-    for page in ("README.md", "WRITE.md", "LIVE.md", "TABLES.md", "STORES.md")
+    for page in ("README.md", "WRITE.md", "LIVE.md", "TABLES.md", "STORES.md", "BODIES.md")
 )
-TEXT = "\n".join((GUIDE, WRITE, TABLES))
+TEXT = "\n".join((GUIDE, WRITE, TABLES, BODIES))
 FRONT = README.parents[1].joinpath("README.md").read_text(encoding="utf-8")
 
 
@@ -55,7 +55,10 @@ def table(heading: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("headings", "kinds"),
     [
-        (("Read options", "Expert read options", "Options of tables"), (ReadOptions, AuditOptions)),
+        (
+            ("Read options", "Expert read options", "Options of tables", "Options of bodies"),
+            (ReadOptions, AuditOptions),
+        ),
         (("Write options", "Expert write options"), (WriteSettings,)),
         (("Stream options",), (StreamOptions,)),
     ],

@@ -78,23 +78,17 @@ class Joined:
                 older.update(newer)
         self.last = manifest
 
-    def manifest(self) -> tuple[PointManifest, dict[str, Version]]:
-        """Return the union as the newest point's manifest, and the versions of its files."""
+    def manifest(self) -> PointManifest:
+        """Return the union as the newest point's manifest."""
         assert self.last is not None
-        versions = {
-            f"{folder}/{name}": version
-            for folder, files in self.folders.items()
-            for name, version in files.items()
+        files = {
+            f"{folder}/{name}": version.file
+            for folder, versions in self.folders.items()
+            for name, version in versions.items()
         }
-        others = {
-            path: Version(file, self.last.head.number)
-            for path, file in self.last.files.items()
-            if _folder_of(path) is None
-        }
-        every = versions | others
-        folders = tuple(dict.fromkeys((*self.last.folders, *filter(None, self.folders))))
-        files = {path: version.file for path, version in every.items()}
-        return PointManifest(self.last.head, folders, files), every
+        files |= {path: f for path, f in self.last.files.items() if _folder_of(path) is None}
+        folders = tuple(dict.fromkeys((*self.last.folders, *self.folders)))
+        return PointManifest(self.last.head, folders, files)
 
     def _take_log(
         self, older: dict[str, Version], newer: dict[str, Version], head: PointHead
@@ -144,7 +138,7 @@ class AllPointFiles(PointFiles):
         """Take those points, else all that there are when a file is first asked for."""
         super().__init__(backing, WantedPoint("latest"))
         self._numbers = numbers
-        self._versions: dict[str, Version] = {}
+        self._folders: dict[str, dict[str, Version]] = {}
         self.warnings: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -168,33 +162,28 @@ class AllPointFiles(PointFiles):
                 some = self._numbers[start : start + _MANIFESTS_AT_ONCE]
                 for manifest in self.backing.each(repository.manifest, some):
                     joined.take(manifest)
-            self._manifest, self._versions = joined.manifest()
+            self._manifest, self._folders = joined.manifest(), joined.folders
             self.warnings = tuple(joined.warnings)
         return self._manifest
 
     def version(self, path: str) -> int:
         """Return the number of the point that a file is of."""
-        _ = self.manifest
-        return self._versions[path].number
+        newest = self.manifest.head.number
+        folder, _, name = path.rpartition("/")
+        version = self._folders.get(folder, {}).get(name)
+        return newest if version is None else version.number
 
     def held(self, folder: str) -> dict[str, int]:
         """Return how many bytes of each file in a folder the points have, from its start on."""
         _ = self.manifest
-        prefix = f"{folder}/"
-        return {
-            path.removeprefix(prefix): version.held
-            for path, version in self._versions.items()
-            if path.startswith(prefix) and "/" not in path.removeprefix(prefix)
-        }
+        return {name: version.held for name, version in self._folders.get(folder, {}).items()}
 
     def check_restorable(self) -> None:
         """Raise InvalidOptionError where bytes are missing amid the log or a queue."""
         _ = self.manifest
-        for folder in sorted({path.rpartition("/")[0] for path in self._versions}):
-            if folder != names.COMMIT_LOG and not folder.startswith(f"{names.CONSUME_QUEUE}/"):
-                continue
-            held = sorted((_start(name), count) for name, count in self.held(folder).items())
-            for (start, count), (following, _) in pairwise(held):
+        for folder in sorted(self._folders.keys() - {names.INDEX}):
+            spans = sorted((_start(name), count) for name, count in self.held(folder).items())
+            for (start, count), (following, _) in pairwise(spans):
                 if start + count < following:
                     expected = (
                         f"has a gap: no point has bytes [{start + count}, {following}) of "
@@ -206,23 +195,23 @@ class AllPointFiles(PointFiles):
     def log_spans(self) -> list[Span]:
         """Return the physical offsets [start, end) that points have, ascending, apart."""
         spans: list[Span] = []
-        for name, held in sorted(self.held(names.COMMIT_LOG).items()):
+        for name, size in sorted(self.held(names.COMMIT_LOG).items()):
             start = parse_mapped_file_name(name)
-            if start is None or not held:
+            if start is None or not size:
                 continue
             low = spans.pop()[0] if spans and spans[-1][1] == start else start
-            spans.append((low, start + held))
+            spans.append((low, start + size))
         return spans
 
 
 def _growing(manifest: PointManifest) -> dict[str, dict[str, PointFile]]:
     """Return the files that are taken from all points, by folder and name."""
-    found: dict[str, dict[str, PointFile]] = {}
+    by_folder: dict[str, dict[str, PointFile]] = {}
     for path, file in manifest.files.items():
         folder = _folder_of(path)
         if folder is not None:
-            found.setdefault(folder, {})[path.rpartition("/")[2]] = file
-    return found
+            by_folder.setdefault(folder, {})[path.rpartition("/")[2]] = file
+    return by_folder
 
 
 def _folder_of(path: str) -> str | None:

@@ -16,6 +16,7 @@ from mqstore.errors import CorruptStoreError, InvalidOptionError, StoreError
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.rocksdb.timeline import read_timeline
 from mqstore.files.store import Store
 from mqstore.format.arrays import TopicQueue
@@ -214,18 +215,25 @@ class StoreBounds:
         return narrow(self.store, slices, keys, msg_ids)
 
     def _first(self, queue: QueueBounds, ms: int) -> int:
-        log = self.store.log
-
-        def is_late(unit: np.void) -> bool:
-            physical_offset = int(unit["physical_offset"])
-            header = log.header(physical_offset)
-            if header is None:
-                reason = "the ConsumeQueue points outside the CommitLog"
-                raise log.corrupt(physical_offset, reason)
-            return int(header["store_timestamp_ms"]) >= ms
-
         units = self.store.queue(queue.topic, queue.queue_id)
+        is_late = late_test(self.store.log, ms, "the ConsumeQueue points outside the CommitLog")
         return units.first(queue.low, queue.high, is_late)
+
+
+def late_test(log: CommitLog, ms: int, reason: str) -> Callable[[np.void], bool]:
+    """Return the test whether the record of a unit was stored at ``ms`` (epoch) or later.
+
+    It raises CorruptStoreError with ``reason`` where the log has no record at the unit's place.
+    """
+
+    def is_late(unit: np.void) -> bool:
+        physical_offset = int(unit["physical_offset"])
+        header = log.header(physical_offset)
+        if header is None:
+            raise log.corrupt(physical_offset, reason)
+        return int(header["store_timestamp_ms"]) >= ms
+
+    return is_late
 
 
 class GrowingBounds(StoreBounds):

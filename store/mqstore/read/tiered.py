@@ -32,7 +32,7 @@ from mqstore.read.lookup import narrow
 from mqstore.read.queues import QueueBounds, QueueRange
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Fetched, QueueSlice, Snapshot, Weighed
-from mqstore.read.store_bounds import StoreBounds, StoreOrigin
+from mqstore.read.store_bounds import StoreBounds, StoreOrigin, late_test
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.tags import TagFilter
 from mqstore.read.tier import Tier, TierStore
@@ -64,14 +64,14 @@ def open_tiered(root: Root, tier: str, commit_log: Sequence[str | Folder] = ()) 
     Raises as ``open_origin``; InvalidOptionError where the store's broker has no tiered storage, or
     another one; CorruptConfigError. Queues in RocksDB are refused.
     """
-    found = open_dir(root, commit_log, in_batches=True)
-    metadata = load(found.folder)
+    place = open_dir(root, commit_log, in_batches=True)
+    metadata = load(place.folder)
     if metadata is None or not metadata.broker:
-        expected = f"is for stores of brokers with tiered storage: {found.root} has no message in "
+        expected = f"is for stores of brokers with tiered storage: {place.root} has no message in "
         raise InvalidOptionError(STORE_PATH_TIERED, tier, f"{expected}{TIER_METADATA}")
     folder = tier_folder(tier, metadata.broker)
     names = frozenset(metadata.queues)
-    return TieredOrigin(found.folder, found.commit_log, folder, names, **found.kinds)
+    return TieredOrigin(place.folder, place.commit_log, folder, names, **place.kinds)
 
 
 def _tier_of(origin: TieredOrigin, store: Store, read_mode: str = "pread") -> Tier:
@@ -82,10 +82,7 @@ class TieredBounds(StoreBounds):
     """A BoundsSource over a store and its tier. It has no tail: a stream follows the local log."""
 
     origin: TieredOrigin
-
-    def __init__(self, origin: TieredOrigin, broker_name: str | None = None) -> None:
-        super().__init__(origin, broker_name)
-        self._tier = _tier_of(origin, self.store)
+    _tier: Tier
 
     def close(self) -> None:
         """Close what is open."""
@@ -102,16 +99,8 @@ class TieredBounds(StoreBounds):
         self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
     ) -> Snapshot:
         """Return the bounds of queues, which begin where tiered storage does."""
-        found = super().snapshot(topics, strict=strict)
-        return replace(found, queues=tuple(map(self._with_tier, found.queues)))
-
-    def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
-        """Return the snapshot; files that the CommitLog lacks are a warning."""
-        self._reads_records = False
-        try:
-            return self.snapshot(topics, strict=strict)
-        finally:
-            self._reads_records = True
+        snapshot = super().snapshot(topics, strict=strict)
+        return replace(snapshot, queues=tuple(map(self._with_tier, snapshot.queues)))
 
     def _with_tier(self, queue: QueueBounds) -> QueueBounds:
         span = self._tier.span((queue.topic, queue.queue_id))
@@ -130,19 +119,10 @@ class TieredBounds(StoreBounds):
             return super().first_at([queue], [ms])[0]
         store = TierStore(self.origin, self._tier.queue((queue.topic, queue.queue_id)), "pread")
         with store:
-            log = store.log
-
-            def is_late(unit: np.void) -> bool:
-                physical_offset = int(unit["physical_offset"])
-                header = log.header(physical_offset)
-                if header is None:
-                    reason = "a unit of tiered storage points outside its log"
-                    raise log.corrupt(physical_offset, reason)
-                return int(header["store_timestamp_ms"]) >= ms
-
-            found = store.queue(queue.topic, queue.queue_id).first(*span, is_late)
-        if found < span[1]:
-            return found
+            is_late = late_test(store.log, ms, "a unit of tiered storage points outside its log")
+            first = store.queue(queue.topic, queue.queue_id).first(*span, is_late)
+        if first < span[1]:
+            return first
         return super().first_at([replace(queue, low=span[1])], [ms])[0]
 
     def went_back(self, queues: Sequence[QueueBounds]) -> list[bool]:
@@ -243,10 +223,10 @@ class TieredRecords(StoreRecords):
         parts = []
         for is_tiered, some in groupby(queue_offsets, key=partial(self._is_tiered, queue)):
             source = self._tier.records(queue) if is_tiered else self._local
-            found = source.at(queue, list(some))
-            if found is None:
+            units = source.at(queue, list(some))
+            if units is None:
                 return None
-            parts.append(found)
+            parts.append(units)
         return join(parts)
 
     def _is_tiered(self, queue: TopicQueue, queue_offset: int) -> bool:
@@ -287,10 +267,10 @@ class TieredRecords(StoreRecords):
 
     def store_timestamps(self, units: UnitBatch) -> Int64s:
         """Return storeTimestamps, read without the bodies."""
-        found = np.zeros(len(units), np.int64)
+        times_ms = np.zeros(len(units), np.int64)
         for source, rows in self._sources(units):
-            found[rows] = source.store_timestamps(units.take(rows))
-        return found
+            times_ms[rows] = source.store_timestamps(units.take(rows))
+        return times_ms
 
     def tags(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.StringArray]]:
         """Yield TAGS."""

@@ -37,6 +37,16 @@ OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ROCKSDB_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 ROCKSDB_OP_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRANSACTION_TOPICS: Final = frozenset(
+    {
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        ROCKSDB_HALF_TOPIC,
+        ROCKSDB_OP_HALF_TOPIC,
+    }
+)
+"""The topics in which brokers keep half messages and how they ended."""
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"

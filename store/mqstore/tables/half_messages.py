@@ -37,6 +37,7 @@ from mqstore.format.names import (
     ROCKSDB_HALF_TOPIC,
     ROCKSDB_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
+    TRANSACTION_TOPICS,
 )
 from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
@@ -77,15 +78,6 @@ COLUMNS: Final[Columns] = (
 )
 SCHEMA: Final = schema(COLUMNS)
 
-_HALF_TOPICS: Final = frozenset(
-    {
-        HALF_TOPIC,
-        OP_HALF_TOPIC,
-        CHECK_MAX_TIME_TOPIC,
-        ROCKSDB_HALF_TOPIC,
-        ROCKSDB_OP_HALF_TOPIC,
-    }
-)
 _MAX_HALVES: Final = 100_000_000  # a byte each
 _MAX_COPIES: Final = 1_000_000  # about 200 bytes each
 _MAX_PLACES: Final = 20_000_000  # 9 bytes each
@@ -156,7 +148,7 @@ class HalfPart:
 
 def is_source(topic: str) -> bool:
     """Tell whether the table is made of the messages of that topic."""
-    return topic in _HALF_TOPICS
+    return topic in TRANSACTION_TOPICS
 
 
 def plan(

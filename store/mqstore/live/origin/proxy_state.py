@@ -14,15 +14,11 @@ from typing import Final
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.config.pop_files import PopFacts
 from mqstore.format.names import (
-    CHECK_MAX_TIME_TOPIC,
     DLQ_PREFIX,
-    HALF_TOPIC,
-    OP_HALF_TOPIC,
     RETRY_PREFIX,
-    ROCKSDB_HALF_TOPIC,
-    ROCKSDB_OP_HALF_TOPIC,
     TIMER_TOPIC,
     TRANSACTION_GROUP,
+    TRANSACTION_TOPICS,
 )
 from mqstore.format.pop import REVIVE_GROUP, REVIVE_PREFIX, retry_topics
 from mqstore.live.origin.groups import committed_by
@@ -33,15 +29,6 @@ from mqstore.live.remoting.routes import READABLE, WRITABLE, Route
 _OWN_CLIENTS: Final = (
     "a proxy knows the clients of proxies alone, and not those that are connected to brokers: ask "
     "the name servers, rocketmq://HOST:9876"
-)
-_TRANSACTIONS: Final = frozenset(
-    {
-        HALF_TOPIC,
-        OP_HALF_TOPIC,
-        CHECK_MAX_TIME_TOPIC,
-        ROCKSDB_HALF_TOPIC,
-        ROCKSDB_OP_HALF_TOPIC,
-    }
 )
 
 
@@ -63,7 +50,7 @@ class NamedTopics:
         """
         names = self.topics | topics_of_groups(self.groups)
         if self.with_state:
-            names |= _TRANSACTIONS
+            names |= TRANSACTION_TOPICS
         if self.with_state and self.groups:
             pairs = ((group, topic) for group in self.groups for topic in self.topics)
             names = names.union({TIMER_TOPIC}, *(retry_topics(*pair) for pair in pairs))
@@ -160,6 +147,6 @@ def _is_of(topic: str, group: str) -> bool:
     """Tell whether a group may have offsets in a topic: those of brokers have them in their own."""
     if topic.startswith(REVIVE_PREFIX):
         return group == REVIVE_GROUP
-    if topic in _TRANSACTIONS:
+    if topic in TRANSACTION_TOPICS:
         return group == TRANSACTION_GROUP
     return group not in {REVIVE_GROUP, TRANSACTION_GROUP} and topic != TIMER_TOPIC

@@ -170,7 +170,7 @@ def test_units_without_a_record_at_the_end_of_a_store_not_closed_are_left_out_wi
             file.seek(position)
             file.write(struct.pack(">q", 7))  # Amid the first record: the log is damaged there.
     assert bounds(take(laid.root)) == {("T", 0): (0, 8)}
-    assert "T/0: the CommitLog does not have the records of its last 22 units" in caplog.text
+    assert "T/0: the CommitLog does not have its last 22 messages" in caplog.text
     assert "queue offsets [8, 30), which are left out" in caplog.text
 
 

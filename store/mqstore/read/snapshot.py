@@ -138,17 +138,17 @@ def _report(problems: Iterator[CorruptStoreError], *, strict: bool) -> None:
 
 
 def _warn_of_lost(ends: list[tuple[Units, int, int]]) -> None:
-    """Log which queues end with units whose records the CommitLog does not have."""
+    """Log which queues end with messages that the CommitLog does not have."""
     lost = [(queue, end, last) for queue, end, last in ends if end < last]
     for queue, end, last in lost[:_SHOWN]:
         _LOG.warning(
-            "%s/%d: the CommitLog does not have the records of its last %d units, queue offsets "
-            "[%d, %d), which are left out: the power was cut, or the log is damaged (mqlog verify)",
+            "%s/%d: the CommitLog does not have its last %d messages, queue offsets [%d, %d), "
+            "which are left out: the power was cut, or the log is damaged (mqlog verify)",
             *(queue.topic, queue.queue_id, last - end, end, last),
         )
     if len(lost) > _SHOWN:
         count = sum(last - end for _, end, last in lost)
-        _LOG.warning("so end %d queues, %d units in all", len(lost), count)
+        _LOG.warning("so end %d queues, %d messages in all", len(lost), count)
 
 
 def _check_empty(store: Store, fence: CommitFence) -> None:

@@ -8,7 +8,7 @@ server may know some, and where nothing that it popped is in flight.
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 from mqstore.backlog.items import BacklogItem
@@ -41,7 +41,7 @@ def warn_of_hidden(items: Sequence[BacklogItem], reason: str) -> None:
         _warn(reason, tuple(sorted(groups)))
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _warn(reason: str, groups: tuple[str, ...]) -> None:
     """Warn, once in a process."""
     more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""

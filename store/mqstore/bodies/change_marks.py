@@ -31,8 +31,8 @@ def change_of(value: Mapping[str, Any]) -> tuple[str, str] | None:
     if isinstance(inner, Mapping) and any(mark in inner for mark in _FLAT_MARKS):
         return DEBEZIUM_FLAT, _table(inner.get("__db"), inner.get("__table"))
     if {"recordType", "allMetaData"} <= value.keys():
-        own = value["allMetaData"] if isinstance(value["allMetaData"], Mapping) else {}
-        return OCEANBASE, _table(own.get("db"), own.get("table_name"))
+        metadata = value["allMetaData"] if isinstance(value["allMetaData"], Mapping) else {}
+        return OCEANBASE, _table(metadata.get("db"), metadata.get("table_name"))
     is_maxwell = {"database", "table", "type", "ts"} <= value.keys()
     if is_maxwell and str(value["type"]).startswith(_MAXWELL_TYPES):
         return MAXWELL, _table(value.get("database"), value.get("table"))

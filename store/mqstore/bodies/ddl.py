@@ -124,19 +124,19 @@ class _DdlParser:
     def struct(self) -> pa.DataType:
         """Return the type of the whole text."""
         wrapped = self._peek_word() == "struct" and self._tokens[1:2] == [("sign", "<")]
-        found = self._type() if wrapped else struct_of(self._columns(until=None))
+        kind = self._type() if wrapped else struct_of(self._columns(until=None))
         if self._at < len(self._tokens):
             raise ValueError(f"{self._tokens[self._at][1]} stands behind the end of the schema")
-        return found
+        return kind
 
     def _columns(self, until: str | None) -> list[pa.Field]:
-        found = []
+        fields = []
         while True:
             kind, name = self._next("the name of a field")
             if kind not in {"word", "name"}:
                 raise ValueError(f"the name of a field is missing before {name}")
             self._skip(":")
-            found.append(pa.field(name, self._type()))
+            fields.append(pa.field(name, self._type()))
             self._fields += 1
             if self._fields > MOST_FIELDS:
                 raise ValueError(f"more than {MOST_FIELDS:,} fields")
@@ -148,7 +148,7 @@ class _DdlParser:
             elif self._at < len(self._tokens):
                 near = self._tokens[self._at][1]
                 raise ValueError(f"a comma is missing before {near}")
-            return found
+            return fields
 
     def _attributes(self) -> None:
         """Pass by NOT NULL, as from_json does, and COMMENT 'text'."""
@@ -201,18 +201,18 @@ class _DdlParser:
         raise ValueError(f"{written} is no type: there are {KNOWN_TYPES}")
 
     def _numbers(self) -> list[int]:
-        found: list[int] = []
+        numbers: list[int] = []
         if self._skip("("):
             while True:
                 _, text = self._next("a number")
                 if not text.isdecimal() or len(text) > 9:
                     raise ValueError(f"{text} is no number of a type")
-                found.append(int(text))
+                numbers.append(int(text))
                 if not self._skip(","):
                     break
             self._take(")")
-        self._had = bool(found)
-        return found
+        self._had = bool(numbers)
+        return numbers
 
     def _peek_word(self) -> str:
         kind, text = self._tokens[self._at] if self._at < len(self._tokens) else ("", "")

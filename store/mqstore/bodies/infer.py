@@ -118,10 +118,10 @@ class _GatheredBodies:
 
 def infer(bodies: Sequence[SampledBody]) -> BodyReport:
     """Return the report of a sample of bodies of JSON."""
-    found = _GatheredBodies()
+    gathered = _GatheredBodies()
     for body in bodies:
-        found.add(body)
-    root = found.root
+        gathered.add(body)
+    root = gathered.root
     objects = root.count
     kind = root.type() if root.fields else None
     if kind is not None and not pa.types.is_struct(kind):
@@ -130,11 +130,11 @@ def infer(bodies: Sequence[SampledBody]) -> BodyReport:
     span = (min(times), max(times)) if times else (0, 0)
     listed = list(walked(root))[:_LISTED_FIELDS]
     fields = tuple(_report(path, values, objects, span) for path, values in listed)
-    changes = {name: dict(tables) for name, tables in found.changes.items()}
-    fit = 0 if kind is None else objects + found.empty
+    changes = {name: dict(tables) for name, tables in gathered.changes.items()}
+    fit = 0 if kind is None else objects + gathered.empty
     return BodyReport(
-        kind, len(bodies), found.empty, fit, dict(found.bad), fields,
-        _shapes(found), changes, tuple(_unsure(found, fields)),
+        kind, len(bodies), gathered.empty, fit, dict(gathered.bad), fields,
+        _shapes(gathered), changes, tuple(_unsure(gathered, fields)),
     )  # fmt: skip
 
 

@@ -64,9 +64,9 @@ class JsonBlocks:
     def read(self, bodies: pa.BinaryArray) -> tuple[pa.Array, NDArray[np.bool_]] | Failure:
         """Return the values of bodies of UTF-8, and which of them are left to the slow way."""
         for _ in range(4):
-            found = self._closed_block(bodies) if self._closed else self._marked_block(bodies)
-            if found is not None:
-                return found
+            structs = self._closed_block(bodies) if self._closed else self._marked_block(bodies)
+            if structs is not None:
+                return structs
         return Failure()
 
     def _closed_block(
@@ -237,11 +237,11 @@ def _of_numbers(array: pa.Array, per_unit: int) -> tuple[pa.Array, NDArray[np.bo
 
 def _dates(array: pa.Array) -> pa.Array | None:
     try:
-        found = array.cast(pa.date32())
+        dates = array.cast(pa.date32())
     except pa.ArrowInvalid:
         return None
-    years = pc.min_max(pc.year(found))
-    return found if _is_shown(years, 1, 9999) else None
+    years = pc.min_max(pc.year(dates))
+    return dates if _is_shown(years, 1, 9999) else None
 
 
 def _moments(array: pa.Array, times: Times) -> pa.Array | None:
@@ -262,10 +262,10 @@ def _moments(array: pa.Array, times: Times) -> pa.Array | None:
 
 def _checked(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     try:
-        found = array.cast(kind)
+        values = array.cast(kind)
     except pa.ArrowInvalid:
         return None
-    return found if _is_shown(pc.min_max(found.cast(pa.int64())), FIRST_US, LAST_US) else None
+    return values if _is_shown(pc.min_max(values.cast(pa.int64())), FIRST_US, LAST_US) else None
 
 
 def _is_shown(ends: pa.StructScalar, low: int, high: int) -> bool:
@@ -278,12 +278,12 @@ def _one_by_one(
 ) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Return texts read by a function of Python, and where it raised ValueError."""
     lost = np.zeros(len(array), np.bool_)
-    found: list[Any] = []
+    values: list[Any] = []
     for place, text in enumerate(array.to_pylist()):
         value = None
         try:
             value = None if text is None else read(text)
         except (ValueError, OverflowError):
             lost[place] = True
-        found.append(value)
-    return pa.array(found, kind), lost
+        values.append(value)
+    return pa.array(values, kind), lost

@@ -110,22 +110,22 @@ def _of_kind(document: Mapping[str, Any], kind: object, depth: int) -> pa.DataTy
 def to_json_schema(kind: pa.DataType) -> dict[str, Any]:
     """Return the JSON Schema of a type; every value may be null."""
     if pa.types.is_struct(kind):
-        own: dict[str, Any] = {
+        keywords: dict[str, Any] = {
             "type": "object",
             "properties": {field.name: to_json_schema(field.type) for field in kind},
         }
     elif pa.types.is_map(kind):
-        own = {"type": "object", "additionalProperties": to_json_schema(kind.item_type)}
+        keywords = {"type": "object", "additionalProperties": to_json_schema(kind.item_type)}
     elif pa.types.is_list(kind):
-        own = {"type": "array", "items": to_json_schema(kind.value_type)}
+        keywords = {"type": "array", "items": to_json_schema(kind.value_type)}
     elif pa.types.is_date(kind):
-        own = {"type": "string", "format": "date"}
+        keywords = {"type": "string", "format": "date"}
     elif kind in {UTC, LOCAL}:
-        own = {"type": "string", "format": "date-time"}
+        keywords = {"type": "string", "format": "date-time"}
     elif pa.types.is_integer(kind):
-        own = {"type": "integer"}
+        keywords = {"type": "integer"}
     elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        own = {"type": "number"}
+        keywords = {"type": "number"}
     else:
-        own = {"type": "boolean" if pa.types.is_boolean(kind) else "string"}
-    return {**own, "type": [own["type"], "null"]}
+        keywords = {"type": "boolean" if pa.types.is_boolean(kind) else "string"}
+    return {**keywords, "type": [keywords["type"], "null"]}

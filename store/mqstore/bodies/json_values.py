@@ -107,8 +107,8 @@ class JsonValues:
         if value is None:
             return None, None
         own = _Body(text)
-        found = self._convert(value, (), own)
-        return found, own.reasons[0] if own.reasons else None
+        converted = self._convert(value, (), own)
+        return converted, own.reasons[0] if own.reasons else None
 
 
 def parsed(body: bytes) -> tuple[str, dict[str, Any] | None]:
@@ -219,16 +219,16 @@ def _struct(kind: pa.DataType, times: Times) -> Convert:
     def convert(value: Any, path: Path, body: _Body) -> dict[str, Any]:
         if type(value) is not dict:
             raise MisfitError(path, value, kind)
-        found = {}
+        members = {}
         for name, of_field in fields:
             inner = value.get(name)
             if inner is None:
                 continue
             try:
-                found[name] = of_field(inner, (*path, name), body)
+                members[name] = of_field(inner, (*path, name), body)
             except MisfitError as error:
                 body.reasons.append(error.reason)
-        return found
+        return members
 
     return convert
 

@@ -19,14 +19,14 @@ _NAMED_FIELDS: Final = 5
 
 def report_of(options: BodyOptions, bodies: Sequence[SampledBody]) -> BodyReport:
     """Return what a sample says: of the schema of the options, or of one that is taken of it."""
-    found = infer(bodies)
+    report = infer(bodies)
     if not needs_schema(options):
-        return _given(options, found, bodies)
-    if not found.ddl:
-        return found
-    taken = BodySchema(found.ddl, found.ddl)
+        return _given(options, report, bodies)
+    if not report.ddl:
+        return report
+    taken = BodySchema(report.ddl, report.ddl)
     fit, bad, _ = _decoded(replace(options, body_schema=taken), bodies)
-    return replace(found, fit=fit, bad=bad)
+    return replace(report, fit=fit, bad=bad)
 
 
 def _given(options: BodyOptions, found: BodyReport, bodies: Sequence[SampledBody]) -> BodyReport:
@@ -67,9 +67,11 @@ def _decoded(
     present: Counter[str] = Counter()
     for start in range(0, len(bodies), _JUDGED_AT_ONCE):
         some_bodies = [sampled.body for sampled in bodies[start : start + _JUDGED_AT_ONCE]]
-        found = decoder.decode(pa.array(some_bodies, pa.binary()))
-        bad.update(reason.split(":", 1)[0].split(" at ", 1)[0] for reason in found.reasons.values())
-        values: Any = found.values
+        decoded = decoder.decode(pa.array(some_bodies, pa.binary()))
+        bad.update(
+            reason.split(":", 1)[0].split(" at ", 1)[0] for reason in decoded.reasons.values()
+        )
+        values: Any = decoded.values
         for place, field in enumerate(values.type):
             child = values.field(place)
             valid = pc.and_(values.is_valid(), child.is_valid())

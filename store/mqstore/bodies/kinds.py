@@ -135,10 +135,10 @@ class Values:
 
     def _together(self) -> "Values":
         """Return the values of all fields as those of one."""
-        found = Values()
+        values = Values()
         for inner in self.fields.values():
-            _merge(found, inner)
-        return found
+            _merge(values, inner)
+        return values
 
     def remarks(self) -> Iterator[str]:
         """Yield what is unsure about the type."""
@@ -157,16 +157,16 @@ class Values:
             yield f"mixed ({mixed}): STRING, the text"
 
     def _of_numbers(self, kinds: Mapping[str, int]) -> Iterator[str]:
-        found = self.type()
-        if pa.types.is_list(found) and not (self.items and self.items.count):
+        kind = self.type()
+        if pa.types.is_list(kind) and not (self.items and self.items.count):
             yield "only empty lists: ARRAY<STRING>"
-        if found == UTC and self.without_zone:
+        if kind == UTC and self.without_zone:
             yield f"{self.without_zone:,} texts without a zone: of bodyTimeZone"
-        if found == pa.decimal128(38, 0):
+        if kind == pa.decimal128(38, 0):
             yield "above 2^63: DECIMAL(38,0)"
-        if found == pa.float64() and (self.digits > _SURE_DIGITS or kinds.get("decimal")):
+        if kind == pa.float64() and (self.digits > _SURE_DIGITS or kinds.get("decimal")):
             yield "more digits than a DOUBLE keeps: name a DECIMAL"
-        if found == pa.int64() and self.numbers is not None and self.count >= _ENOUGH:
+        if kind == pa.int64() and self.numbers is not None and self.count >= _ENOUGH:
             for (low, high), unit in ((_LIKE_MILLISECONDS, "ms"), (_LIKE_SECONDS, "s")):
                 if low <= self.numbers[0] and self.numbers[1] < high:
                     yield f"may be a time: TIMESTAMP with bodyTimestampUnit={unit} reads it"
@@ -186,9 +186,9 @@ def _merge(found: Values, other: Values) -> None:
 def walked(values: Values, path: str = "") -> Iterator[tuple[str, Values]]:
     """Yield each field with its path, those of a map left out."""
     for name, inner in values.fields.items():
-        own = f"{path}.{name}" if path else name
-        yield own, inner
-        yield from _within(inner, own)
+        member_path = f"{path}.{name}" if path else name
+        yield member_path, inner
+        yield from _within(inner, member_path)
 
 
 def _within(values: Values, path: str) -> Iterator[tuple[str, Values]]:

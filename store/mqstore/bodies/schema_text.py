@@ -35,14 +35,14 @@ def body_schema(name: str, text: str) -> BodySchema:
     path = _local_path(name, text.strip())
     try:
         with path.open("rb") as file:
-            found = file.read(_MOST_SCHEMA_BYTES + 1)
+            data = file.read(_MOST_SCHEMA_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidOptionError(name, text, f"cannot be read: {reason}") from None
-    if len(found) > _MOST_SCHEMA_BYTES:
+    if len(data) > _MOST_SCHEMA_BYTES:
         raise InvalidOptionError(name, text, "is longer than 4 MiB")
     try:
-        return BodySchema(text, found.decode("utf-8-sig"))
+        return BodySchema(text, data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InvalidOptionError(name, text, "is no text of UTF-8") from None
 
@@ -62,12 +62,12 @@ def json_type(schema: BodySchema) -> pa.DataType:
         if schema.text.lstrip()[:1] not in {"{", "["}:
             return parse_ddl(schema.text)
         document = json.loads(schema.text)
-        found = spark_type(document) if is_spark_schema(document) else schema_type(document)
+        kind = spark_type(document) if is_spark_schema(document) else schema_type(document)
     except RecursionError:
         raise InvalidOptionError(SCHEMA, schema.source, "is nested too deeply") from None
     except ValueError as error:
         raise InvalidOptionError(SCHEMA, schema.source, f"is no schema: {error}") from None
-    if not pa.types.is_struct(found):
+    if not pa.types.is_struct(kind):
         expected = "is no schema of an object with fields"
         raise InvalidOptionError(SCHEMA, schema.source, expected)
-    return found
+    return kind

@@ -14,13 +14,13 @@ UTF_8: Final = "utf-8"
 def charset(name: str) -> str:
     """Return Python's name of a charset; raises ValueError for one that it does not have."""
     try:
-        found = codecs.lookup(name)
-        "".encode(found.name)
+        codec = codecs.lookup(name)
+        "".encode(codec.name)
     except (LookupError, ValueError):
         raise ValueError(
             "is no charset: there are UTF-8, GBK, GB18030, Big5, Shift_JIS, UTF-16, ISO-8859-1 …"
         ) from None
-    return found.name
+    return codec.name
 
 
 class TextBodies:
@@ -60,5 +60,5 @@ class InUtf8:
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Return what the inner decoder gives; a body that is no text of the charset is bad."""
         texts = self._texts.decode(bodies)
-        found = self._inner.decode(texts.values.fill_null("").cast(pa.binary()))
-        return DecodedBodies(found.values, {**found.reasons, **texts.reasons})
+        decoded = self._inner.decode(texts.values.fill_null("").cast(pa.binary()))
+        return DecodedBodies(decoded.values, {**decoded.reasons, **texts.reasons})

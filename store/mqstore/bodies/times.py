@@ -57,10 +57,10 @@ def zone_of(name: str) -> tzinfo:
 
 def day(text: str) -> int:
     """Return the day of ``2024-02-29``, ``2024-2-9``, ``2024``; raises ValueError."""
-    found = _DATE_TEXT.fullmatch(text.strip())
-    if found is None:
+    match = _DATE_TEXT.fullmatch(text.strip())
+    if match is None:
         raise ValueError(text)
-    return date(int(found[1]), int(found[2] or 1), int(found[3] or 1)).toordinal() - _EPOCH_DAY
+    return date(int(match[1]), int(match[2] or 1), int(match[3] or 1)).toordinal() - _EPOCH_DAY
 
 
 def moment(text: str, zone: tzinfo | None) -> int:
@@ -69,10 +69,10 @@ def moment(text: str, zone: tzinfo | None) -> int:
     ``zone`` None: a text with a zone is refused, and the moment is that of UTC. Digits behind the
     sixth of a second are cut. Raises ValueError.
     """
-    found = _TIME_TEXT.fullmatch(text.strip())
-    if found is None:
+    match = _TIME_TEXT.fullmatch(text.strip())
+    if match is None:
         raise ValueError(text)
-    year, month, of_month, hour, minute, second, fraction, named = found.groups()
+    year, month, of_month, hour, minute, second, fraction, named = match.groups()
     local = datetime(
         int(year), int(month or 1), int(of_month or 1), int(hour or 0), int(minute or 0),
         int(second or 0), int((fraction or "0")[:6].ljust(6, "0")),
@@ -97,10 +97,10 @@ def compiled(pattern: str) -> Callable[[str], tuple[datetime, tzinfo | None]]:
     form = re.compile("".join(_pieces(pattern)), re.ASCII)
 
     def read(text: str) -> tuple[datetime, tzinfo | None]:
-        found = form.fullmatch(text)
-        if found is None:
+        match = form.fullmatch(text)
+        if match is None:
             raise ValueError(text)
-        parts = {name: value for name, value in found.groupdict().items() if value is not None}
+        parts = {name: value for name, value in match.groupdict().items() if value is not None}
         local = datetime(
             int(parts.get("y", 1970)), int(parts.get("M", 1)), int(parts.get("d", 1)),
             int(parts.get("H", 0)), int(parts.get("m", 0)), int(parts.get("s", 0)),

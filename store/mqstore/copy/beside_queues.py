@@ -81,14 +81,14 @@ def _refuse_state(store: Store) -> None:
     """Raise UnsupportedStoreError where transactions or timers are in the database."""
     if not has_database(store.place.folder, names.ROCKSDB_STORE):
         return
-    found = None
+    state = None
     low, high = store.queue(names.ROCKSDB_HALF_TOPIC, 0).bounds(store.log.low)
     if low < high:
-        found = _OF_TRANSACTIONS
+        state = _OF_TRANSACTIONS
     if _has_timers(store):
-        found = _OF_TIMERS
-    if found is not None:
-        reason = _IN_DATABASE.format(*found)
+        state = _OF_TIMERS
+    if state is not None:
+        reason = _IN_DATABASE.format(*state)
         raise UnsupportedStoreError(store.root, "ROCKSDB_STATE", reason)
 
 
@@ -126,6 +126,6 @@ def _left_out_logs(place: StoreDir) -> tuple[str, ...]:
     if not topics:
         return ()
     more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
-    told = ", ".join(map(shown, sorted(topics)[:_NAMED])) + more
-    _LOG.warning(_COMPACTION_LEFT_OUT, place.root, told)
+    listed = ", ".join(map(shown, sorted(topics)[:_NAMED])) + more
+    _LOG.warning(_COMPACTION_LEFT_OUT, place.root, listed)
     return (names.COMPACTION,)

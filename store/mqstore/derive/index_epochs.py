@@ -14,6 +14,7 @@ Reference: IndexService#buildIndex; AutoSwitchHAClient#doTruncate.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,7 @@ _NEAR_BYTES: Final = 64 << 20
 """So far before an epoch a replica may have begun again to enter records."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IndexEpochs:
     """Tells how far IndexFiles can be believed; ``epochs`` are those of the log, none if plain."""
 
@@ -50,7 +51,7 @@ class IndexEpochs:
         is_near = any(low < start < end + _NEAR_BYTES for start in self._starts)
         return None if is_near else (low, end)
 
-    @property
+    @cached_property
     def _starts(self) -> list[int]:
         """Where epochs begin that may have followed a cut: all but the log's first one."""
         return [

@@ -93,9 +93,9 @@ class AllPointsBounds(StoreBounds):
     def _warn(self, queues: list[QueueBounds]) -> None:
         lacking = [queue for queue in queues if queue.messages < queue.high - queue.low]
         for queue in lacking[:_SHOWN]:
-            found = self.store.queue(queue.topic, queue.queue_id)
-            assert isinstance(found, HeldQueue)
-            spans = found.missing
+            held_queue = self.store.queue(queue.topic, queue.queue_id)
+            assert isinstance(held_queue, HeldQueue)
+            spans = held_queue.missing
             listed = ", ".join(f"[{start}, {end})" for start, end in spans[:_SHOWN])
             _LOG.warning(
                 "%s: no point has %d messages of %s/%d, which brokers deleted between two points: "
@@ -130,8 +130,8 @@ class _AllQueues:
     def queue(self, topic: str, queue_id: int) -> HeldQueue:
         """Return one queue; one that is not there has no units."""
         source = ConsumeQueue(self._place, topic, queue_id)
-        held = self._files.held(source.path)
-        return HeldQueue(self._place, topic, queue_id, source, self._log_spans, held)
+        held_bytes = self._files.held(source.path)
+        return HeldQueue(self._place, topic, queue_id, source, self._log_spans, held_bytes)
 
     def close(self) -> None:
         """Do nothing: files are open while they are read."""
@@ -143,12 +143,12 @@ def open_all_points(root: Folder) -> AllPointsOrigin:
     Raises as ``open_dir``, InvalidOptionError for points of several stores, and
     UnsupportedStoreError where queues are in RocksDB.
     """
-    found = open_dir(root, in_rocksdb=True)
-    path = rocksdb_queues(found)
+    place = open_dir(root, in_rocksdb=True)
+    path = rocksdb_queues(place)
     if path is not None:
-        where = f"{found.root}/{path}"
+        where = f"{place.root}/{path}"
         raise UnsupportedStoreError(where, ROCKSDB_CONSUME_QUEUE, _OF_ONE_POINT)
-    return AllPointsOrigin(found.folder, found.commit_log)
+    return AllPointsOrigin(place.folder, place.commit_log)
 
 
 def _store(origin: StoreDir, read_mode: str = "pread") -> Store:

@@ -35,11 +35,11 @@ def compaction_topics(store: Store) -> dict[str, StoreError]:
     known: dict[str, TopicConfig] = {}
     with suppress(StoreError):  # Who needs the file tells what is wrong with it.
         known = configured(store)
-    found = {topic for topic, entry in known.items() if entry.is_compacted}
-    found |= set(store.place.folder.names(names.COMPACTION_LOG)) - known.keys()
+    topics = {topic for topic, entry in known.items() if entry.is_compacted}
+    topics |= set(store.place.folder.names(names.COMPACTION_LOG)) - known.keys()
     return {
         topic: UnsupportedTopicError(f"topic {shown(topic)}", "COMPACTION", _COMPACTED)
-        for topic in sorted(found)
+        for topic in sorted(topics)
     }
 
 

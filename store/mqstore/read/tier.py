@@ -96,14 +96,14 @@ class Tier:
 
     def records(self, queue: TopicQueue) -> StoreRecords:
         """Return the records of a queue in the tier."""
-        found = self._open.pop(queue, None)
-        if found is None:
+        records = self._open.pop(queue, None)
+        if records is None:
             if len(self._open) >= _MOST_LOGS:
                 self._open.popitem(last=False)[1].close()
             store = TierStore(self._store.place, self.queue(queue), self._read_mode)
-            found = StoreRecords(store)
-        self._open[queue] = found
-        return found
+            records = StoreRecords(store)
+        self._open[queue] = records
+        return records
 
     def divided(self, piece: QueueSlice) -> tuple[QueueSlice | None, QueueSlice | None]:
         """Return the part of a slice that the tier has, and the local one."""

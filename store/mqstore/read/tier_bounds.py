@@ -25,11 +25,11 @@ _MOST_TOLD: Final = 5
 def tiered_queues(folder: Folder) -> Mapping[TopicQueue, Span]:
     """Return what the metadata of a store says of its queues; none, with a warning, if broken."""
     try:
-        found = load(folder)
+        metadata = load(folder)
     except CorruptConfigError as error:
         _LOG.warning("%s; what tiered storage has of this store is not known", error)
         return {}
-    return {} if found is None else found.queues
+    return {} if metadata is None else metadata.queues
 
 
 def noted(snapshot: Snapshot, tiered: Mapping[TopicQueue, Span]) -> Snapshot:

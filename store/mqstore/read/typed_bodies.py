@@ -78,10 +78,10 @@ class TypedBodies:
 
     def _made(self, batch: pa.RecordBatch, decoded: DecodedBodies) -> pa.RecordBatch:
         corrupt, error = self._own
-        own = {_BODY_COLUMN: lambda: decoded.values}
-        own[corrupt] = lambda: _bad_bodies(batch.column(_BODY_COLUMN), decoded)
-        own[error] = lambda: _reasons(len(batch), decoded)
-        arrays = [own[n]() if n in own else batch.column(n) for n in self._columns]
+        makers = {_BODY_COLUMN: lambda: decoded.values}
+        makers[corrupt] = lambda: _bad_bodies(batch.column(_BODY_COLUMN), decoded)
+        makers[error] = lambda: _reasons(len(batch), decoded)
+        arrays = [makers[n]() if n in makers else batch.column(n) for n in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -98,11 +98,11 @@ def typed_schema(options: BodyOptions, names: Sequence[str]) -> pa.Schema:
     if not is_typed(options):
         return message_schema(names)
     corrupt, error = bad_columns(options)
-    own = {corrupt: pa.binary(), error: pa.string()}
+    types = {corrupt: pa.binary(), error: pa.string()}
     if _BODY_COLUMN in names:
-        own[_BODY_COLUMN] = body_type(options)
+        types[_BODY_COLUMN] = body_type(options)
     fields = [
-        pa.field(name, own[name]) if name in own else message_schema([name]).field(0)
+        pa.field(name, types[name]) if name in types else message_schema([name]).field(0)
         for name in names
     ]
     return pa.schema(fields)
@@ -130,13 +130,13 @@ def checked_columns(options: BodyOptions, names: Sequence[str]) -> tuple[str, ..
     """
     if not is_typed(options):
         return check_columns(names)
-    own = {name.lower(): name for name in bad_columns(options)}
-    found = [own.get(name.lower()) or check_columns([name])[0] for name in names]
-    for place, name in enumerate(found):
-        if name in found[:place]:
+    names_of_bad = {name.lower(): name for name in bad_columns(options)}
+    checked = [names_of_bad.get(name.lower()) or check_columns([name])[0] for name in names]
+    for place, name in enumerate(checked):
+        if name in checked[:place]:
             raise InvalidSchemaError(name, "repeated", "name each column once")
-    _refuse_bytes(options, found)
-    return tuple(found)
+    _refuse_bytes(options, checked)
+    return tuple(checked)
 
 
 def check_names(options: BodyOptions) -> None:

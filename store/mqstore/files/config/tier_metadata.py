@@ -100,8 +100,8 @@ def _span(segments: Mapping[str, Any], name: str, path: str) -> Span | None:
     """Return the queue offsets of segments; None if they have no message."""
     edges = []
     for segment in segments.values():
-        found = segment if isinstance(segment, dict) else {}
-        base, size = (_count(found.get(key)) for key in ("baseOffset", "size"))
+        fields = segment if isinstance(segment, dict) else {}
+        base, size = (_count(fields.get(key)) for key in ("baseOffset", "size"))
         if base is None or size is None or base + size > _LARGEST:
             raise CorruptConfigError(path, 0, f"a segment of {name!r} has no offset and size")
         edges.append((base // UNIT.itemsize, (base + size) // UNIT.itemsize))

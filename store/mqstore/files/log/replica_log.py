@@ -69,8 +69,8 @@ class ReplicaLog(CommitLog):
     @cached_property
     def confirmed(self) -> int | None:
         """ConfirmPhyOffset of the checkpoint: behind the last confirmed record; None if unknown."""
-        found = checkpoint.load(self._place)
-        confirmed = -1 if found is None else int(found["confirm_phy_offset"])
+        record = checkpoint.load(self._place)
+        confirmed = -1 if record is None else int(record["confirm_phy_offset"])
         return confirmed if confirmed >= 0 else None
 
     @cached_property

@@ -64,12 +64,12 @@ class HeldQueue(Units):
     @cached_property
     def spans(self) -> list[Span]:
         """The queue offsets [start, end) whose messages are held, ascending, apart."""
-        found: list[Span] = []
+        spans: list[Span] = []
         for low, high in self._unit_spans():
             for start, end in self._with_records(low, high):
-                joins = found and found[-1][1] == start
-                found.append((found.pop()[0] if joins else start, end))
-        return found
+                joins = spans and spans[-1][1] == start
+                spans.append((spans.pop()[0] if joins else start, end))
+        return spans
 
     @property
     def missing(self) -> list[Span]:

@@ -67,7 +67,7 @@ def segments(folder: Folder) -> MappedFileQueue:
         entries = folder.entries()
     except (FileNotFoundError, NotADirectoryError):
         return MappedFileQueue(())
-    found: list[MappedFile] = []
+    files: list[MappedFile] = []
     for entry in entries:
         if not _SEGMENT.fullmatch(entry.name) or not _is_hashed(entry.name):
             continue
@@ -75,12 +75,12 @@ def segments(folder: Folder) -> MappedFileQueue:
             raise UnsafePathError(f"{folder}/{entry.name}", "a directory named like a segment")
         file = mapped_file(folder, entry.name[_HASH_DIGITS:], entry.size)
         if file is not None:
-            found.append(replace(file, path=entry.name))
-        if len(found) > _MOST_SEGMENTS:
+            files.append(replace(file, path=entry.name))
+        if len(files) > _MOST_SEGMENTS:
             raise CorruptStoreError(str(folder), 0, f"more than {_MOST_SEGMENTS} segments")
-    found.sort(key=lambda file: file.start)
-    ends = [min(a.end, b.start) for a, b in pairwise(found)] + [file.end for file in found[-1:]]
-    sized = zip(found, ends, strict=True)
+    files.sort(key=lambda file: file.start)
+    ends = [min(a.end, b.start) for a, b in pairwise(files)] + [file.end for file in files[-1:]]
+    sized = zip(files, ends, strict=True)
     return MappedFileQueue([replace(file, size=end - file.start) for file, end in sized])
 
 
@@ -161,8 +161,8 @@ class JoinedQueue(Units):
 
     def look(self, commit_log_low: int) -> QueueExtent:
         """Return the bounds, of both."""
-        found = self.local.look(commit_log_low)
-        return QueueExtent(self.tier.span[0], found.high, found.end)
+        extent = self.local.look(commit_log_low)
+        return QueueExtent(self.tier.span[0], extent.high, extent.end)
 
     def read(self, start: int, end: int) -> Structs:
         """Return the units of queue offsets [start, end). Raises as those of both."""
@@ -181,9 +181,9 @@ class JoinedQueue(Units):
 
     def next_start(self, queue_offset: int) -> int | None:
         """Return where units go on behind a hole at ``queue_offset``; None if nowhere."""
-        found = self.tier.next_start(queue_offset) if queue_offset < self.edge else None
-        if found is not None and found < self.edge:
-            return found
+        start = self.tier.next_start(queue_offset) if queue_offset < self.edge else None
+        if start is not None and start < self.edge:
+            return start
         return self.edge if queue_offset < self.edge else self.local.next_start(queue_offset)
 
     def chunks(self, most: int, end: int) -> Iterator[tuple[int, Structs]]:

@@ -39,9 +39,9 @@ def read_timeline(root: Folder) -> TimelineProgress | None:
     with closing(
         RocksDatabase(root, ROCKSDB_STORE, "ROCKSDB_STATE", most_log_bytes=_MOST_TIMER_LOG_BYTES)
     ) as database:
-        found = [database.get(_FAMILY, key) for key in (_TAKEN_UP, _DELIVERED)]
+        values = [database.get(_FAMILY, key) for key in (_TAKEN_UP, _DELIVERED)]
     numbers = [
         int.from_bytes(value, signed=True) if value and len(value) == _LONG_BYTES else 0
-        for value in found
+        for value in values
     ]
     return TimelineProgress(*numbers) if min(numbers) > 0 else None

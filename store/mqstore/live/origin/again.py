@@ -39,10 +39,10 @@ def has_tier(cluster: Cluster, broker: str) -> bool | None:
     if cluster.is_proxy:
         return None
     try:
-        found = reading_settings(cluster, broker)
+        broker_settings = reading_settings(cluster, broker)
     except StoreError:
         return None
-    return TIERED_STORE in found.get("messageStorePlugIn", "")
+    return TIERED_STORE in broker_settings.get("messageStorePlugIn", "")
 
 
 def whole(answer: Answer, reader: PullReader) -> Iterator[Answer]:

@@ -59,8 +59,8 @@ class ProxiedGroups:
                 self._failure = None
             except StoreError as error:
                 self._failure = error
-        found = ((group, self._groups.get(group)) for group in groups)
-        return {group: kept[1] for group, kept in found if kept is not None and kept[1] is not None}
+        known = ((group, self._groups.get(group)) for group in groups)
+        return {group: kept[1] for group, kept in known if kept is not None and kept[1] is not None}
 
     def hidden(self) -> str:
         """Return why groups may have consumers that are not known; empty: there are none."""
@@ -86,11 +86,11 @@ class ProxiedGroups:
                     broker_addresses={},
                 )
             )
-        asked = [connections_request(group, is_deniable=False) for group in groups]
-        told: dict[str, OnlineGroup] = {}
-        for answers, address in self._proxies.ask_name_servers(asked):
-            for group, request, answer in zip(groups, asked, answers, strict=True):
+        requests = [connections_request(group, is_deniable=False) for group in groups]
+        online: dict[str, OnlineGroup] = {}
+        for answers, address in self._proxies.ask_name_servers(requests):
+            for group, request, answer in zip(groups, requests, answers, strict=True):
                 if answer.code == SUCCESS:
-                    found = online_of(address, request, answer)
-                    told[group] = found.merged(told.get(group))
-        self._groups |= {group: (now, told.get(group)) for group in groups}
+                    group_at_proxy = online_of(address, request, answer)
+                    online[group] = group_at_proxy.merged(online.get(group))
+        self._groups |= {group: (now, online.get(group)) for group in groups}

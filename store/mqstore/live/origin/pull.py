@@ -103,7 +103,7 @@ class PullReader:
         is_sparse: bool = False,
     ) -> None:
         """``is_sparse``: queues have holes, as those of compaction topics, which are no loss."""
-        self.cluster = self._cluster = cluster
+        self.cluster = cluster
         self._settings = cluster.settings
         self._slices = [piece for piece in slices if piece.start < piece.end]
         self._tags = tags
@@ -129,7 +129,7 @@ class PullReader:
         try:
             while self._place < len(self._slices) or self._flight:
                 self._retry.begins()
-                self._cluster.patience.until = self._retry.until
+                self.cluster.patience.until = self._retry.until
                 try:
                     self._fill()
                     answer = self._take()
@@ -140,11 +140,11 @@ class PullReader:
                 else:
                     self._retry.succeeded()
                     if answer is not None:
-                        self._cluster.patience.until = math.inf
+                        self.cluster.patience.until = math.inf
                         yield answer
         finally:
-            self._cluster.patience.until = math.inf
-            self._cluster.abandon()
+            self.cluster.patience.until = math.inf
+            self.cluster.abandon()
 
     def settle(self) -> None:
         """Wait until no pull is under way; their answers are kept for ``answers``."""
@@ -156,9 +156,7 @@ class PullReader:
         self, piece: LiveSlice, start: int, most: int
     ) -> tuple[bytes | bytearray | memoryview, str]:
         """Pull at most that many messages; return records, or nothing, and who gave them."""
-        frame, address = self._cluster.ask(
-            piece.broker, self._request(piece, start, most, ALL_TAGS)
-        )
+        frame, address = self.cluster.ask(piece.broker, self._request(piece, start, most, ALL_TAGS))
         return frame.body if frame.code == requests.SUCCESS else b"", address
 
     def singles(self, answer: Answer) -> Iterator[Answer]:
@@ -186,7 +184,7 @@ class PullReader:
         a thread's turn there. To a proxy each goes alone anyway, and at once.
         """
         in_flight = 1 if self._stride is None else self._settings.pulls_in_flight
-        most_left = in_flight - 1 if self._cluster.is_proxy else in_flight // 2
+        most_left = in_flight - 1 if self.cluster.is_proxy else in_flight // 2
         if len(self._flight) > most_left:
             return
         place, start = self._place, self._at
@@ -217,9 +215,9 @@ class PullReader:
     def _sent(self, broker: str, ranges: Sequence[_Range]) -> list[_Pull]:
         """Pull ranges of slices of one broker."""
         if broker in self._without_slave:
-            address = self._cluster.master(broker)
+            address = self.cluster.master(broker)
         else:
-            address = self._cluster.reading_address(broker)
+            address = self.cluster.reading_address(broker)
         asked = []
         for place, start, end in ranges:
             # With tags what is asked for is messages, and entries are looked at beyond them.
@@ -227,9 +225,9 @@ class PullReader:
             asked.append(self._request(self._slices[place], start, count, self._tags))
         busy = [pull_.connection for pull_ in self._flight]
         try:
-            sent = self._cluster.send_pulls(broker, address, asked, busy)
+            sent = self.cluster.send_pulls(broker, address, asked, busy)
         except BrokerUnavailableError as error:
-            raise self._cluster.located(broker, error) from error
+            raise self.cluster.located(broker, error) from error
         return [
             _Pull(*one, connection.address, connection, request, opaque)
             for one, request, (connection, opaque) in zip(ranges, asked, sent, strict=True)
@@ -250,7 +248,7 @@ class PullReader:
             frame = pull_.connection.receive(pull_.opaque)
             frame = checked(pull_.address, pull_.request, frame)
         except BrokerUnavailableError as error:
-            raise self._cluster.located(piece.broker, error) from error
+            raise self.cluster.located(piece.broker, error) from error
         if frame.code != requests.SUCCESS and not self._is_skipping(frame, pull_):
             return None
         end = min(self._next(frame, pull_), piece.end)
@@ -278,8 +276,8 @@ class PullReader:
         False: the pulls in flight were given up, and the cursor stands where to go on.
         """
         piece = self._slices[pull_.place]
-        if self._cluster.has_master(piece.broker) and (
-            pull_.address != self._cluster.master(piece.broker)
+        if self.cluster.has_master(piece.broker) and (
+            pull_.address != self.cluster.master(piece.broker)
         ):
             # A slave lacks what was there before it, and says so in many ways.
             self._without_slave.add(piece.broker)
@@ -349,7 +347,7 @@ class PullReader:
         place, start = self._front()
         self._retry.failed(error)
         if self._retry.wants_new_route:
-            self._cluster.forget(self._slices[place].broker)
+            self.cluster.forget(self._slices[place].broker)
         self._rewind(place, start)
 
     def _halve(self, error: FrameTooLargeError) -> None:
@@ -370,12 +368,12 @@ class PullReader:
         return self._place, self._at
 
     def _rewind(self, place: int, start: int) -> None:
-        self._cluster.abandon()
+        self.cluster.abandon()
         self._flight.clear()
         self._place, self._at = place, start
 
     def _rewind_to(self, place: int) -> None:
-        self._cluster.abandon()
+        self.cluster.abandon()
         self._flight.clear()
         self._go_to(place)
 

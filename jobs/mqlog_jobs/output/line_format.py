@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from mqlog_jobs.output.amounts import instant
-from mqlog_jobs.output.render import json_text
-from mqlog_jobs.output.typed_values import nested
+from mqlog_jobs.output.typed_values import json_text, nested
 from mqstore.codec.schema import BY_NAME, check_columns, resolve_columns
 from mqstore.errors import InvalidOptionError, printable
 

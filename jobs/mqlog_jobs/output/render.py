@@ -7,7 +7,6 @@ never reach the terminal.
 """
 
 import csv
-import json
 import math
 import sys
 from base64 import b64encode
@@ -25,7 +24,7 @@ from rich.text import Text
 
 from mqlog_jobs.output.amounts import about_size, count, instant, moment, size, span
 from mqlog_jobs.output.table_lines import LineColumn, lines_of
-from mqlog_jobs.output.typed_values import nested
+from mqlog_jobs.output.typed_values import json_text, nested
 from mqstore.errors import printable, shown
 
 Row: TypeAlias = Mapping[str, object]
@@ -173,18 +172,6 @@ def comma_separated(
     for row in rows:
         plain = _plain(row)
         writer.writerow([_field(plain[name], escaped=escaped) for name in names])
-
-
-def json_text(value: object, *, is_ascii: bool = False) -> str:
-    r"""Return ``value`` as JSON in one line, with ``\uXXXX`` for what is not printable.
-
-    A reader gets the same value: other characters stand as they are (RFC 8259, section 7), unless
-    ``is_ascii``.
-    """
-    text = json.dumps(value, ensure_ascii=is_ascii, separators=(",", ":"))
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def text_of(value: bytes) -> str:

@@ -1,5 +1,6 @@
 """Values of typed bodies as JSON has them, with no digit lost."""
 
+import json
 import math
 from base64 import b64encode
 from datetime import date, datetime
@@ -38,3 +39,15 @@ def exact(value: Decimal) -> object:
     if value == value.to_integral_value():
         return int(value)
     return float(value) if Decimal(repr(float(value))) == value else format(value, "f")
+
+
+def json_text(value: object, *, is_ascii: bool = False) -> str:
+    r"""Return ``value`` as JSON in one line, with ``\uXXXX`` for what is not printable.
+
+    A reader gets the same value: other characters stand as they are (RFC 8259, section 7), unless
+    ``is_ascii``.
+    """
+    text = json.dumps(value, ensure_ascii=is_ascii, separators=(",", ":"))
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

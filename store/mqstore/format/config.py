@@ -45,6 +45,7 @@ QUEUE_TYPE: Final = "queue.type"  # TopicAttributes
 BATCH_QUEUE_TYPE: Final = "BatchCQ"  # CQType
 CLEANUP_POLICY: Final = "cleanup.policy"  # TopicAttributes
 COMPACTION_POLICY: Final = "COMPACTION"  # CleanupPolicy
+TIERED_STORE: Final = "TieredMessageStore"  # The class in MessageStoreConfig#messageStorePlugIn
 MAX_CONFIG_BYTES: Final = 64 * 1024 * 1024
 MAX_CONFIG_DEPTH: Final = 32
 # MessageStoreConfig#messageDelayLevel: level 1..18, in milliseconds.

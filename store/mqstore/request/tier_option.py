@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mqstore.errors import InvalidOptionError, shown
-from mqstore.live.origin.again import TIERED_STORE
+from mqstore.format.config import TIERED_STORE
 from mqstore.options import store_paths
 from mqstore.read.retention import settings_of_file
 

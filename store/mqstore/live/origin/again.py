@@ -21,12 +21,12 @@ import numpy as np
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.walk import Data, follow
 from mqstore.errors import StoreError
+from mqstore.format.config import TIERED_STORE
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.live.origin.pull import Answer, PullReader
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.topics import reading_settings
 
-TIERED_STORE: Final = "TieredMessageStore"
 _ASKED_AT_ONCE: Final = 32
 _LAST_TRY: Final = 2
 _LAST_TRY_OF_TIER: Final = 12

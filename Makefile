@@ -12,7 +12,7 @@ ARGS   ?=
 # they compute: two lanes side by side, one with Spark and one with brokers, the longest, in two
 # processes. What is chosen by ARGS runs in one process and can print.
 PYTEST := $(BIN)/python -m pytest
-NO_JVM := $(if $(ARGS),,-n 4 --dist loadfile) -m 'not spark and not broker'
+NO_JVM := $(if $(ARGS),,-n 4 --dist loadfile --reruns 0) -m 'not spark and not broker'
 LANES  := with-spark with-brokers
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
@@ -46,10 +46,10 @@ with-brokers:
 	@echo 'Tests with brokers:' && $(PYTEST) -n 2 --dist loadfile -m 'broker and not spark'
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
-	@MQLOG_SAMPLE=$${MQLOG_SAMPLE:-whole} $(PYTEST) -m soak -s $(ARGS)
+	@MQLOG_SAMPLE=$${MQLOG_SAMPLE:-whole} $(PYTEST) -m soak -s -o faulthandler_timeout=0 $(ARGS)
 
 matrix: $(READY)  ## every line of Spark 4: 400 MB each from the package index, once
-	@MQLOG_SAMPLE=whole $(PYTEST) -rP tests/matrix $(ARGS)
+	@MQLOG_SAMPLE=whole $(PYTEST) -rP -o faulthandler_timeout=0 tests/matrix $(ARGS)
 
 bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)
 	@$(BIN)/python -m benchmarks $(ARGS)

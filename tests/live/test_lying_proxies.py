@@ -52,7 +52,7 @@ LIMITS = Limits(connect_timeout_ms=30_000, request_timeout_ms=30_000, max_frame_
 SOON = Limits(connect_timeout_ms=30_000, request_timeout_ms=300, max_frame_bytes=1 << 20)
 """For what only a time-out ends."""
 RETRY_MS = 300
-MOST_SECONDS = 30
+MOST_SECONDS = 120
 MOST_BYTES = 8 << 20
 FAR = 2**62
 """The end of a queue, as a proxy may tell it."""

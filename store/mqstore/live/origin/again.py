@@ -49,20 +49,25 @@ def whole(answer: Answer, reader: PullReader) -> Iterator[Answer]:
     """Yield the answer if it is whole, else what the broker gives of its range when asked alone.
 
     From a message on that it does not give, the answer is as it was: its records tell what is
-    missing. Behind a broken record, messages come one by one.
+    missing. Behind a broken record, messages come one by one. A range that is longer than a pull
+    is the broker's word alone, and nothing of it is asked for again. Raises BrokenAnswerError for
+    more bytes of messages than an answer stands for.
     """
-    if answer.is_single or _leading(answer)[0] == answer.end - answer.start:
+    is_whole = answer.is_single or _leading(answer)[0] == answer.end - answer.start
+    if is_whole or not reader.is_of_one_pull(answer):
         yield answer
         return
     reader.settle()
     tries = _LAST_TRY_OF_TIER if has_tier(reader.cluster, answer.piece.broker) else _LAST_TRY
     at, failures, pause_s = answer.start, 0, _BEGIN_PAUSE_S
+    left = reader.most_bytes_again
     while at < answer.end:
         most = min(_ASKED_AT_ONCE if failures < tries // 2 else 1, answer.end - at)
         body, address = reader.once(answer.piece, at, most)
         given = replace(answer, start=at, body=body, address=address)
         count, size = _leading(given)
         if count:
+            left = reader.left_of(left, body[:size], answer, address)
             yield replace(given, end=at + count, body=body[:size])
             at, failures, pause_s = at + count, 0, _BEGIN_PAUSE_S
             continue

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeAlias
 
+from mqstore.codec.walk import Data
 from mqstore.errors import DataLossError
 from mqstore.live.remoting import requests
 from mqstore.live.remoting.answers import BusyError, checked, header_number
@@ -67,7 +68,7 @@ class Answer:
     piece: LiveSlice
     start: int
     end: int
-    body: bytes | bytearray | memoryview
+    body: Data
     address: str
     is_single: bool = False
 
@@ -152,9 +153,7 @@ class PullReader:
             with suppress(BrokerUnavailableError, BrokenAnswerError):  # ``answers`` meets it again.
                 connection.settle()
 
-    def once(
-        self, piece: LiveSlice, start: int, most: int
-    ) -> tuple[bytes | bytearray | memoryview, str]:
+    def once(self, piece: LiveSlice, start: int, most: int) -> tuple[Data, str]:
         """Pull at most that many messages; return records, or nothing, and who gave them."""
         frame, address = self.cluster.ask(piece.broker, self._request(piece, start, most, ALL_TAGS))
         return frame.body if frame.code == requests.SUCCESS else b"", address
@@ -165,17 +164,30 @@ class PullReader:
         Tags do not choose among them: they are those of records that may be broken. Raises
         BrokenAnswerError for more messages, or more bytes of them, than an answer stands for.
         """
-        piece, most = answer.piece, _MOST_FRAMES * self._settings.limits.max_frame_bytes
+        piece, left = answer.piece, self.most_bytes_again
         if answer.end - answer.start > _MOST_SINGLES:
             reason = f"a pull of {piece} at {answer.start} goes on at {answer.end}, behind records"
             raise BrokenAnswerError(answer.address, f"{reason} that are broken")
         for start in range(answer.start, answer.end):
             body, address = self.once(piece, start, 1)
-            most -= len(body)
-            if most < 0:
-                reason = f"{piece} from {answer.start} on, message by message for broken records"
-                raise BrokenAnswerError(address, f"{reason}, is too large: raise maxFrameBytes")
+            left = self.left_of(left, body, answer, address)
             yield Answer(piece, start, start + 1, body, address, is_single=True)
+
+    @property
+    def most_bytes_again(self) -> int:
+        """How many bytes are held of messages that stand for one answer, pulled again."""
+        return _MOST_FRAMES * self._settings.limits.max_frame_bytes
+
+    def left_of(self, left: int, body: Data, answer: Answer, address: str) -> int:
+        """Return how many bytes of ``left`` may still come; raises BrokenAnswerError below 0."""
+        if len(body) <= left:
+            return left - len(body)
+        reason = f"{answer.piece} from {answer.start} on, pulled again for records that are broken"
+        raise BrokenAnswerError(address, f"{reason}, is too large: raise maxFrameBytes")
+
+    def is_of_one_pull(self, answer: Answer) -> bool:
+        """Tell whether a range is as long as one pull asks for at most; a broker tells its end."""
+        return answer.end - answer.start <= self._most
 
     def _fill(self) -> None:
         """Send pulls until enough are in flight: one, as long as no answer told how many it has.

@@ -1,5 +1,6 @@
 """A group of three replicas on loopback, whose controller elects the master: auto-switch HA."""
 
+import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +27,8 @@ _SETTINGS: Final = {
     "syncFlushTimeout": "2000",
     "flushConsumeQueueThoroughInterval": "3000",
 }
+_LOOK_S: Final = 0.1
+"""Between two questions to the controller, whose answers take CPU time that elections need."""
 
 
 class Replicas:
@@ -64,6 +67,13 @@ class Replicas:
         booted = self._cluster.booted(self.roots[name], self._settings, self._ports[name])
         self.brokers[name] = self._stack.enter_context(booted)
 
+    def anew(self, name: str) -> None:
+        """Stop a replica and let it begin with an empty disk."""
+        self.brokers[name].stop()
+        shutil.rmtree(self.roots[name])
+        self.roots[name].mkdir()
+        self.start(name)
+
     def master(self, *, other_than: str = "") -> str:
         """Return the master, once there is one; the clients turn to it."""
         by_address = {broker.address: name for name, broker in self.brokers.items()}
@@ -77,7 +87,7 @@ class Replicas:
                     found = by_address.get(fields[3], "")
             return found not in ("", other_than)
 
-        until(is_elected)
+        until(is_elected, pause_s=_LOOK_S)
         self.brokers[found].connect()
         return found
 
@@ -96,7 +106,7 @@ class Replicas:
             lines = str(told).splitlines()  # Others are listed as NotInSyncReplica.
             return sum(line.startswith("InSyncReplica:") for line in lines) >= count
 
-        until(has)
+        until(has, pause_s=_LOOK_S)
 
     def _listed(self) -> list[str]:
         """Return the lines of clusterList: cluster, broker, id (0: the master's), address."""

@@ -1,26 +1,30 @@
 """The stores that mutants are made of, and what each of them holds.
 
-Small ones that `stores.lay_out` makes, one that was written by mqlog itself, and the two golden
-ones. A base knows where each message lies, so that of a mutant the touched messages are known:
-all others must still be read as they were.
+Small ones that `stores.lay_out` makes, among them a replica of a controller's group and a store
+with its tiered storage, one that was written by mqlog itself, and the two golden ones. A base knows
+where each message lies, so that of a mutant the touched messages are known: all others must still
+be read as they were.
 """
 
 import random
 import struct
+import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from fuzz.decided import JOB, made_up, with_sum
-from fuzz.looks import whole_rows
+from fuzz.looks import TIER, tiered_rows, whole_rows
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.config import stream_groups
+from mqstore.format.epochs import EPOCH_FILE, IDENTITY_FILE
 from support import expectations, goldens, oracle, writing
 from support.oracle import Message, join_properties
-from support.stores import Layout, Queue, is_consumable, lay_out, write_json
+from support.stores import Laid, Layout, Queue, is_consumable, lay_out, write_json
+from support.tiers import lay_out_tier
 
 Key = tuple[str, int, int]
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -97,6 +101,8 @@ SMALL: dict[str, Layout] = {
     "unclean": Layout(commit_log_bytes=2048, queue_units=5, abort=True, first_queue_offsets={
         ("T", 0): 3, ("U", 1): 7}),
     "entries": Layout(commit_log_bytes=2048, queue_units=5, dledger="n0"),
+    "replica": Layout(commit_log_bytes=2048, queue_units=5, index_slots=3, index_units=20),
+    "tiered": Layout(commit_log_bytes=1024, queue_units=4, expired_files=2),
 }  # fmt: skip
 GOLDEN = tuple(f"golden-{version}" for version in goldens.VERSIONS)
 LOGS = ("commitlog/", "dledger-n0/data/")
@@ -131,7 +137,11 @@ def make(name: str, folder: Path) -> Base:
     of_topic = {"groupFilterData": {"h": {"expressionType": "SQL92", "expression": "a > 1"}}}
     write_json(laid.root / "config/consumerFilter.json", {"filterDataByTopic": {"U": of_topic}})
     (laid.root / "config" / "timercheck").write_bytes(struct.pack(">qqqq", 6000, 0, 1, 0))
+    if name == "replica":
+        _join_group(laid)
     base = _base(name, laid.root, layout.queue_units)
+    if name == "tiered":
+        _with_tier(base, laid)
     read = expectations.rows(base.table)
     for m in filter(is_consumable, laid.held):
         row = expectations.row(m, None)
@@ -162,6 +172,55 @@ def _decide(root: Path) -> None:
     body = made_up(tail=tail, first=tail, last=tail, end=tail + 200, commit_log_size=2048)
     (root / ".mqlog" / "txn" / "pending.json").write_text(with_sum(body))
     (root / "abort").write_text(f"mqlog:{JOB}")
+
+
+def _join_group(laid: Laid) -> None:
+    """Make the store one of a replica: two epochs, and the last record is not confirmed."""
+    text = f"1-0\n3-{laid.messages[len(laid.messages) // 2].physical_offset}\n"
+    for path in (laid.root / EPOCH_FILE, laid.root / f"{EPOCH_FILE}.bak"):
+        path.write_text(with_epoch_sum(f"2\n0\n{text}"))
+    (laid.root / IDENTITY_FILE).write_text("DefaultCluster#broker-a#1")
+    checkpoint = bytearray((laid.root / "checkpoint").read_bytes())
+    checkpoint[32:40] = laid.messages[-1].physical_offset.to_bytes(8)
+    (laid.root / "checkpoint").write_bytes(checkpoint)
+
+
+def with_epoch_sum(text: str) -> str:
+    """Make the sum in the second line of epochFileCheckpoint right, as whoever means harm would."""
+    count, _, rest = text.partition("\n")
+    entries = rest.partition("\n")[2]
+    return f"{count}\n{zlib.crc32(entries.encode()) & 0x7FFFFFFF}\n{entries}"
+
+
+def _with_tier(base: Base, laid: Laid) -> None:
+    """Lay out its tier in the store's own folder, and let the base have what only the tier has."""
+    of_queue = lay_out_tier(base.root / TIER, laid)
+    for path in sorted(base.root.rglob("*")):
+        name = str(path.relative_to(base.root))
+        if path.is_dir() and name not in base.directories:
+            base.directories.append(name)
+        elif path.is_file() and name not in base.files:
+            base.files[name] = path.read_bytes()
+    base.table = tiered_rows(base.root)
+    rows = {key: row for row, key in enumerate(keys_of(base.table))}
+    base.held = {key: replace(held, row=rows[key]) for key, held in base.held.items()}
+    for (topic, queue_id), messages in of_queue.items():
+        for m in messages:
+            key = (topic, queue_id, m.queue_offset)
+            record = _in_tier(base, f"{topic}/{queue_id}/COMMIT_LOG", m.physical_offset, m.size)
+            unit = _in_tier(base, f"{topic}/{queue_id}/CONSUME_QUEUE", m.queue_offset * 20, 20)
+            base.fields.setdefault(record[0], []).extend(_record_fields(record[1], m))
+            base.fields.setdefault(unit[0], []).extend((unit[1] + n, w) for n, w in _UNIT_FIELDS)
+            base.held.setdefault(key, Held(key, record, unit, rows[key]))
+
+
+def _in_tier(base: Base, folder: str, position: int, size: int) -> tuple[str, int, int]:
+    """Return where in which segment something lies."""
+    starts = {
+        int(path[-20:]): path for path in base.files if path.startswith(TIER) and folder in path
+    }
+    start = max(start for start in starts if start <= position)
+    return starts[start], position - start, size
 
 
 def _base(name: str, root: Path, units: int) -> Base:
@@ -241,9 +300,12 @@ def _index_fields(data: bytes) -> Iterator[tuple[int, int]]:
     yield from ((at, 4) for at in range(32, min(len(data.rstrip(b"\0")), 2000), 4))
 
 
+_UNIT_FIELDS = ((0, 8), (8, 4), (12, 8))
+
+
 def _queue_fields(data: bytes) -> Iterator[tuple[int, int]]:
     for at in range(0, min(len(data.rstrip(b"\0")) + 20, len(data)) - 19, 20):
-        yield from ((at, 8), (at + 8, 4), (at + 12, 8))
+        yield from ((at + within, width) for within, width in _UNIT_FIELDS)
 
 
 _TABLES: dict[str, Callable[[bytes], Iterator[tuple[int, int]]]] = {

@@ -19,6 +19,7 @@ from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.copy.copy_store import copy_store
+from mqstore.copy.salvage import salvage
 from mqstore.files.base.store_dir import StoreDir, open_dir
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store import Store
@@ -30,6 +31,8 @@ from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.request.plan import plan_read
+from mqstore.request.read import read_options
 from mqstore.tables.catalog import CATALOG
 from support import parts
 from support.opened import narrowed, opened, tail_of, topics_of
@@ -65,6 +68,50 @@ def _table_of(batches: Iterator[pa.RecordBatch]) -> pa.Table:
     for batch in found:
         batch.validate(full=True)
     return pa.Table.from_batches(found, message_schema(FULL)).drop_columns(["brokerName"])
+
+
+TIER = "tier"
+"""The folder of tiered storage, in the root of a store that has it."""
+
+
+def tiered_rows(root: Path, on_corrupt: str = "fail") -> pa.Table:
+    """Every message of a store and its tier; of a store without one those of the store."""
+    if not (root / TIER).is_dir():
+        return _scanned(root, on_corrupt, "pread")
+    return _rows(root, on_corrupt, storePathTiered=str(root / TIER))
+
+
+def _rows(root: Path, on_corrupt: str, **options: str) -> pa.Table:
+    """The rows of a read as the connector plans it."""
+    asked = {"columns": "full", "includeSystemTopics": "true", "onCorrupt": on_corrupt, **options}
+    asked |= {"failOnDataLoss": str(on_corrupt == "fail").lower(), "maxDecompressedBytes": "1m"}
+    parsed = read_options((str(root),), {name.lower(): text for name, text in asked.items()})
+    work = plan_read(parsed, FULL).work()
+    return _table_of(batch for share in work for batch in share.batches())
+
+
+def _by_log(on_corrupt: str) -> Look:
+    def look(root: Path) -> Rows:
+        cache = root.parent / "copy"
+        try:
+            return _rows(root, on_corrupt, queues="log", cacheDir=str(cache))
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)
+
+    return look
+
+
+def _tiered(on_corrupt: str) -> Look:
+    return lambda root: tiered_rows(root, on_corrupt)
+
+
+def _salvage(root: Path) -> Rows:
+    target = root.parent / "copy"
+    try:
+        salvage(root, target)
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
+    return None
 
 
 def _scan(on_corrupt: str, mode: str = "pread") -> Look:
@@ -192,6 +239,12 @@ LOOKS: dict[str, Look] = {
     "copy": _copy,
     "config": _settings_of,
     "ours": _ours,
+    "by log fail": _by_log("fail"),
+    "by log skip": _by_log("skip"),
+    "tiered fail": _tiered("fail"),
+    "tiered skip": _tiered("skip"),
+    "tiered rescue": _tiered("rescue"),
+    "salvage": _salvage,
     "condition": _condition,
     "tail": _tail,
     **{f"{name} fail": _table(name, "fail") for name in TABLES},

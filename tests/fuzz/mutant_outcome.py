@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from fuzz.bases import LOGS, SECRET, Base, Key, keys_of
-from fuzz.looks import LOOKS, Rows
+from fuzz.looks import LOOKS, TIER, Rows
 from fuzz.mutate import Edit, Mutant
 from mqstore.errors import CorruptStoreError, StoreError
+from mqstore.format.epochs import EPOCH_FILE, IDENTITY_FILE
 
 Signature = list[tuple[str, int, int, int, int, int, int]]
 # Files in which nothing that a reader of messages follows is kept.
@@ -25,8 +26,12 @@ _BESIDE = (
     "config/",
     ".mqlog/groups",
     ".mqlog/store.json",
+    EPOCH_FILE,
+    IDENTITY_FILE,
+    f"{TIER}/",
 )
 LOOK_BEGINS, LOOK_ENDS = "/mqlog-look-begins", "/mqlog-look-ends"
+_PLACES = ["physicalOffset", "offsetMsgId"]
 _FILLER, _GAP = 2**31 - 1, 2
 _NUMBER = re.compile(
     r"(commitlog|dledger-n0/data|consumequeue/.*)/[0-9]{20}"
@@ -107,8 +112,11 @@ def _judge_rows(base: Base, mutant: Mutant, look: str, table: pa.Table) -> None:
     keys = keys_of(table)
     whole = [row for row, key in enumerate(keys) if key in base.held and key not in touched]
     expected = base.table.take(rows_of([base.held[keys[row]].row for row in whole]))
-    if not table.take(rows_of(whole)).equals(expected):
-        _tell_first(table.take(rows_of(whole)).to_pylist(), expected.to_pylist())
+    found = table.take(rows_of(whole))
+    if look.startswith("tiered"):  # What a local queue seems to have lost, the tier has elsewhere.
+        found, expected = found.drop_columns(_PLACES), expected.drop_columns(_PLACES)
+    if not found.equals(expected):
+        _tell_first(found.to_pylist(), expected.to_pylist())
     known = set(whole)
     others = [row for row in range(len(keys)) if row not in known]
     for row in (
@@ -121,7 +129,8 @@ def _judge_rows(base: Base, mutant: Mutant, look: str, table: pa.Table) -> None:
     if len({keys[row] for row in whole}) < len(whole):
         raise MutantError("a message twice")
     if look.startswith("scan rescue") and _is_framed(base, mutant):
-        lost = set(base.held) - set(keys) - (touched if base.is_unclean else set())
+        local = {key for key, held in base.held.items() if not held.record[0].startswith(TIER)}
+        lost = local - set(keys) - (touched if base.is_unclean else set())
         if lost:
             raise MutantError(f"not rescued: {sorted(lost)[:5]} of {len(lost)}")
 

@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fuzz.bases import Base
+from fuzz.bases import Base, with_epoch_sum
+from mqstore.format.epochs import EPOCH_FILE
 
 Edit = list[Any]
 
@@ -194,6 +195,16 @@ def _token(mutant: Mutant, path: str, number: int, token: str) -> None:
         _put(mutant, path, _summed(text).encode())
 
 
+def _epochs(mutant: Mutant, path: str, number: int, value: str) -> None:
+    """Put another number into a file of epochs, with the right sum."""
+    text = bytes(_plain(mutant, path)).decode(errors="replace")
+    numbers = list(re.finditer(r"\d+", text))
+    if numbers:
+        spot = numbers[number % len(numbers)]
+        text = with_epoch_sum(text[: spot.start()] + value + text[spot.end() :])
+        _put(mutant, path, text.encode())
+
+
 def _summed(text: str) -> str:
     """Make the sum of a small file of ours right again, as whoever means harm would."""
     begin, found, body = text.partition(',"body":')
@@ -230,14 +241,15 @@ def _directory(mutant: Mutant, path: str) -> None:
 
 _DO: dict[str, Callable[..., None]] = {
     "set": _set, "size": _size, "append": _append, "splice": _splice, "swap": _swap,
-    "copy": _copy, "gone": _gone, "text": _text, "token": _token, "link": _link, "hard": _hard,
-    "fifo": _fifo, "socket": _socket, "directory": _directory,
+    "copy": _copy, "gone": _gone, "text": _text, "token": _token, "epochs": _epochs,
+    "link": _link, "hard": _hard, "fifo": _fifo, "socket": _socket, "directory": _directory,
 }  # fmt: skip
 
 # --- making edits up --------------------------------------------------------------------------
 
 _ROOMS = {"commitlog": 30, "dledger-n0": 30, "consumequeue": 25, "index": 14, "config": 12,
-          ".mqlog": 14, "checkpoint": 3, "abort": 1, "lock": 1}  # fmt: skip
+          ".mqlog": 14, "checkpoint": 3, "abort": 1, "lock": 1, "tier": 30,
+          "epochFileCheckpoint": 12, "brokerIdentity": 3}  # fmt: skip
 
 
 def draw(rng: random.Random, base: Base) -> list[Edit]:
@@ -248,12 +260,8 @@ def draw(rng: random.Random, base: Base) -> list[Edit]:
 
 def _draw_one(rng: random.Random, base: Base) -> Edit:
     path = _draw_file(rng, base)
-    if path.endswith((".json", ".bak")) or "/txn/" in path:
-        kind = rng.random()
-        if kind < 0.35:
-            return ["token", path, rng.randrange(1000), rng.choice(TOKENS)]
-        if kind < 0.7:
-            return ["text", path.removesuffix(".bak"), rng.choice(list(DOCUMENTS))]
+    if rng.random() < 0.7 and (edit := _draw_text(rng, path)):
+        return edit
     roll = rng.random()
     if roll < 0.35 and path in base.fields and base.fields[path]:
         return _draw_number(rng, base, path)
@@ -264,6 +272,17 @@ def _draw_one(rng: random.Random, base: Base) -> Edit:
         cut = rng.choice([rng.randint(0, len(data)), len(data) + rng.choice(SIZES)])
         return ["size", path, cut if rng.random() < 0.9 else 0]
     return _draw_place(rng, base, path)
+
+
+def _draw_text(rng: random.Random, path: str) -> Edit | None:
+    """Make up an edit of a file of text; None of any other file."""
+    if path.startswith(EPOCH_FILE):
+        return ["epochs", path, rng.randrange(100), str(rng.choice(NUMBERS))]
+    if not path.endswith((".json", ".bak")) and "/txn/" not in path:
+        return None
+    if rng.random() < 0.5:
+        return ["token", path, rng.randrange(1000), rng.choice(TOKENS)]
+    return ["text", path.removesuffix(".bak"), rng.choice(list(DOCUMENTS))]
 
 
 def _draw_file(rng: random.Random, base: Base) -> str:

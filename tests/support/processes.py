@@ -132,12 +132,12 @@ def held_by_another(path: Path) -> Iterator[LockUser]:
         yield user
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so."""
+def until(is_so: Callable[[], bool], *, pause_s: float = 0.002) -> None:
+    """Return when it is so. ``pause_s`` lies between two looks: longer where a look costs much."""
     end = time.monotonic() + SECONDS
     while not is_so():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.002)
+        time.sleep(pause_s)
 
 
 def stats() -> dict[int, list[str]]:

@@ -21,6 +21,7 @@ from mqstore.derive.log_sections import LogUnits
 from mqstore.derive.queue_units import join_units, make_units
 from mqstore.derive.records import fetch_at
 from mqstore.derive.section_files import QueueTotals
+from mqstore.derive.stale_units import StaleUnits
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import CorruptStoreError
 from mqstore.files.base.store_dir import BY_LOG, StoreDir
@@ -66,6 +67,8 @@ class RocksQueues:
         # The database first: what a broker flushes in between is then in both.
         ends, checkpoint = self.table.ends(), self.table.checkpoint()
         with open_log(self.place) as log:
+            stale = StaleUnits(self.place, self.table, log)
+            ends, checkpoint = stale.without(ends, checkpoint)
             has_expired = log.low > checkpoint
         return _Found(ends, _behind(self.place, checkpoint, self._cache, self._known), has_expired)
 

@@ -25,6 +25,7 @@ from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.heads import locate
+from mqstore.read.index_gaps import divide_by_index
 from mqstore.read.source import QueueSlice
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +45,9 @@ def narrow(
         return []
     hashes = hashes_of({piece.topic for piece in slices}, _named(keys, msg_ids))
     files, candidates = _trusted(store, hashes)
-    covered = _coverage(store, files)
+    replica = _replica(store)
+    spans = [] if replica is None else _spans(store, replica, files)
+    covered = _joined(spans)
     inside: list[QueueSlice] = []
     scanned: list[QueueSlice] = []
     for piece in slices:
@@ -54,6 +57,9 @@ def narrow(
         ours, rest = _divide(store, piece, () if is_unknown else covered)
         inside += ours
         scanned += rest
+    if replica is not None and replica.epochs:
+        inside, passed_by = divide_by_index(store, inside, spans)
+        scanned += passed_by
     candidates |= {place for text in msg_ids if (place := offset_of(text)) is not None}
     found = list(_found(store, inside, candidates))
     count = sum(part.end - part.start for part in scanned)
@@ -81,30 +87,45 @@ def offset_of(msg_id: str) -> int | None:
     return int(match.group(1), 16) if match else None
 
 
-def _coverage(store: Store, files: Sequence[IndexFile]) -> list[Span]:
-    """Return ranges [low, high) of physical offsets whose keys are all in the index.
-
-    A file covers from its first record to its last; two files follow each other if the next
-    record after the end of one is the first of the other. Where a file is missing or broken
-    there is a gap. The very last record may have been put with only some of its keys. Of a replica
-    whose epochs cannot be known nothing is covered.
-    """
-    ranges: list[Span] = []
+def _replica(store: Store) -> IndexEpochs | None:
+    """Return what epochs tell of the index; None, with a warning, where they cannot be known."""
     try:
-        known = IndexEpochs(store.log, load_epochs(store.place))
+        return IndexEpochs(store.log, load_epochs(store.place))
     except CorruptStoreError as error:
         _LOG.warning("%s; so its IndexFiles are not used", error)
-        return ranges
+        return None
+
+
+def _spans(
+    store: Store, replica: IndexEpochs, files: Sequence[IndexFile]
+) -> list[tuple[IndexFile, Span]]:
+    """Return files with the physical offsets [low, high) that each covers: first to last record.
+
+    Of all but the newest up to the next record, where the next file should begin. The very last
+    record may have been put with only some of its keys.
+    """
+    spans = []
     for number, file in enumerate(files):
-        span = known.covered(file)
+        span = replica.covered(file)
         if span is None:
             continue
         low, high = span
         if number < len(files) - 1:
             high = next_record(store.log, high)
-        if ranges and ranges[-1][1] >= low:
-            low = ranges.pop()[0]
-        ranges.append((low, high))
+        spans.append((file, (low, high)))
+    return spans
+
+
+def _joined(spans: Sequence[tuple[IndexFile, Span]]) -> list[Span]:
+    """Return ranges [low, high) of physical offsets whose keys are all in the index.
+
+    Two files follow each other if the next record after the end of one is the first of the other.
+    Where a file is missing or broken there is a gap.
+    """
+    ranges: list[Span] = []
+    for _, (low, high) in spans:
+        follows = bool(ranges) and ranges[-1][1] >= low
+        ranges.append((ranges.pop()[0] if follows else low, high))
     return ranges
 
 

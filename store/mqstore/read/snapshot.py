@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.derive.log_walk import LogWalk
-from mqstore.derive.records import is_of_unit
+from mqstore.derive.records import WHOLE, is_of_unit
 from mqstore.derive.whole_queues import QueueLook, not_whole
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.base.mapped_file_queue import check_sizes
@@ -31,7 +31,9 @@ from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.store import Store
 from mqstore.files.txn.intent import CommitFence
 from mqstore.format import names
+from mqstore.format.consume_queue import UNIT
 from mqstore.format.names import as_text
+from mqstore.read.heads import locate
 from mqstore.read.queues import QueueBounds, Weight
 from mqstore.read.source import Origin, Snapshot
 
@@ -83,7 +85,9 @@ def take_snapshot(
     _report(problems, strict=strict)
     if is_unclean:
         ends = [written(q, log, first, last) for q, first, last in bounds]
-        _warn_of_lost([(q, end, last) for (q, _, last), end in zip(bounds, ends, strict=True)])
+        lost = [(q, e, last) for (q, _, last), e in zip(bounds, ends, strict=True) if e < last]
+        _report((error for q, end, _ in lost if (error := _parted(q, log, end))), strict=strict)
+        _warn_of_lost(lost)
         bounds = [(q, first, end) for (q, first, _), end in zip(bounds, ends, strict=True)]
     elif strict:
         for queue, look in zip(wanted, looks, strict=True):
@@ -137,9 +141,30 @@ def _report(problems: Iterator[CorruptStoreError], *, strict: bool) -> None:
             _LOG.warning("%s", error)
 
 
-def _warn_of_lost(ends: list[tuple[Units, int, int]]) -> None:
+def _parted(queue: Units, log: CommitLog, queue_offset: int) -> CorruptStoreError | None:
+    """Return the error of a queue whose unit names a record that belongs elsewhere in the queue.
+
+    So goes on a queue of which a broker left out a record and entered those behind: a replica that
+    was stopped with records that its group had not agreed on, and started again (seen on 5.5.1).
+    Consumers of that broker never get the record. Reference: CommitLog#recoverNormally.
+    """
+    try:
+        place = int(queue.read(queue_offset, queue_offset + 1)["physical_offset"][0])
+    except CorruptStoreError:
+        return None
+    record = locate(log, [place], WHOLE).get(place)
+    if record is None or (record.topic, record.queue_id) != (queue.topic, queue.queue_id):
+        return None
+    reason = (
+        f"index and queueOffset part: unit {queue_offset} has the record of queueOffset "
+        f"{record.queue_offset}, so a message before it is in no unit. {BY_LOG}"
+    )
+    path = f"{queue.place.root}/{queue.path}"
+    return CorruptStoreError(path, queue_offset * UNIT.itemsize, reason)
+
+
+def _warn_of_lost(lost: list[tuple[Units, int, int]]) -> None:
     """Log which queues end with messages that the CommitLog does not have."""
-    lost = [(queue, end, last) for queue, end, last in ends if end < last]
     for queue, end, last in lost[:_SHOWN]:
         _LOG.warning(
             "%s/%d: the CommitLog does not have its last %d messages, queue offsets [%d, %d), "

@@ -8,7 +8,8 @@ master that is alone in its set of replicas; and what was entered into the queue
 two counts, so a read by the log ends where a read by queues does.
 
 Queues in RocksDB are flushed seldom. There an IndexFile may tell more: a broker puts the keys of a
-record when it enters it into its queue.
+record when it enters it into its queue. Where a replica cut its log, both may still name what was
+cut, and its bytes may still lie behind the new end: they were stored before the epoch began.
 
 Reference: CommitLog#getConfirmOffset, #recoverAbnormally;
 DefaultMessageStore.ReputMessageService#getReputEndOffset; RocksDBConsumeQueueStore.
@@ -19,20 +20,25 @@ DefaultMessageStore.ReputMessageService#getReputEndOffset; RocksDBConsumeQueueSt
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.base.store_dir import StoreDir, rocksdb_queues
 from mqstore.files.config import checkpoint
+from mqstore.files.config.epochs import load_epochs
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.files.queue.units import Units
 from mqstore.format import names
+from mqstore.format.epochs import Epoch
 from mqstore.format.index_file import HEADER
 from mqstore.format.message import RECORD_MAGICS
+
+if TYPE_CHECKING:
+    from mqstore.files.rocksdb.unit_table import UnitTable
 
 READ_UNCOMMITTED: Final = "readUnCommitted"
 _CONFIRM_POSITION: Final = 32
@@ -90,10 +96,32 @@ class ReplicaLog(CommitLog):
         table = UnitTable(self._place.folder, path)
         with suppress(StoreError, OSError):
             try:
-                return table.checkpoint()
+                return min(table.checkpoint(), self._last_sound(table))
             finally:
                 table.close()
         return 0
+
+    def _last_sound(self, table: "UnitTable") -> int:
+        """Return where the last record ends that a unit names, if a cut of the log left stale ones.
+
+        Else a place behind all records: the checkpoint is right.
+        """
+        found = (table.units(queue, end - 1, end) for queue, end in table.ends().items())
+        ends = [
+            self._unit_end(int(unit["physical_offset"]), int(unit["size"]))
+            for units in found
+            for unit in units
+        ]
+        return max(ends) if 0 in ends else self.high
+
+    def _unit_end(self, place: int, size: int) -> int:
+        """Return where the record of a unit ends; its place if it expired, 0 if it is not there."""
+        if place < self.low:
+            return place
+        head, end = self.header(place), self._record_end(place, size=size)
+        if head is None or self.is_left_over(place, int(head["store_timestamp_ms"])):
+            return 0
+        return end
 
     @cached_property
     def _by_index(self) -> int:
@@ -106,10 +134,29 @@ class ReplicaLog(CommitLog):
             data = self._place.folder.read_small(f"{names.INDEX}/{name}", HEADER.itemsize)
             for header in np.frombuffer(data or b"", HEADER, len(data or b"") // HEADER.itemsize):
                 place, its_ms = int(header["end_physical_offset"]), int(header["end_timestamp_ms"])
-                end = self._record_end(place, stored_ms=its_ms) if place > 0 else 0
-                if end:
-                    return end
+                if place > 0 and not self.is_left_over(place, its_ms):
+                    end = self._record_end(place, stored_ms=its_ms)
+                    if end:
+                        return end
         return 0
+
+    def is_left_over(self, place: int, stored_ms: int) -> bool:
+        """Tell whether a record at that place was cut off: it is older than the epoch there."""
+        start = max(
+            (epoch.start for epoch in self._later_epochs if epoch.start <= place), default=-1
+        )
+        first = self.header(start) if self.low <= start < self.high else None
+        if first is None or int(first["magic"]) not in RECORD_MAGICS:
+            return False
+        is_first = int(first["physical_offset"]) == start
+        return is_first and stored_ms < int(first["store_timestamp_ms"])
+
+    @cached_property
+    def _later_epochs(self) -> tuple[Epoch, ...]:
+        """All epochs but the log's first one; none where they cannot be known."""
+        with suppress(StoreError):
+            return load_epochs(self._place)[1:]
+        return ()
 
     @cached_property
     def _by_queues(self) -> int:

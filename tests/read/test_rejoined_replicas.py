@@ -1,10 +1,9 @@
 """Replicas that came back, RocketMQ 5.5.1, judged by what the client pulled from the master.
 
-``r2-rejoined`` keeps its queues in RocksDB: when it cut its log, units of what it cut stayed in the
-database, and those of what the new master sent were not flushed yet. Of ``r1-rejoined`` also the
-records of what it cut lie behind the new end of its log. ``r1-restarted`` was stopped
-with 40 records that its group had not agreed on. When it started it entered them into its queues,
-all but the first one.
+``r2-rejoined`` has its queues in RocksDB. It cut its log, and the database still has units of what
+was cut, and none of what the new master sent. Behind the log of ``r1-rejoined`` lie records that it
+cut. ``r1-restarted`` was stopped with 40 records that its group had not agreed on. When it started
+it entered them into its queues, all but the first one.
 """
 
 import json
@@ -121,7 +120,7 @@ def test_a_message_that_the_index_passes_by_is_found_by_its_key(
     assert searched(laid.root, keys) == set(keys)
     for key in sorted(lacking):
         assert searched(laid.root, [key]) == {key}
-    monkeypatch.setattr(index_gaps, "_MOST_RUNS", 1)
+    monkeypatch.setattr(index_gaps, "_MOST_GAPS", 1)
     assert searched(laid.root, keys) == set(keys)
 
 

@@ -22,8 +22,8 @@ from mqstore.read.source import QueueSlice
 
 _UNITS_AT_ONCE: Final = 1 << 22
 """Of an IndexFile: 80 MiB."""
-_COMPARED_UNITS: Final = 1 << 16
-_MOST_RUNS: Final = 10_000
+_PLACES_AT_ONCE: Final = 1 << 16
+_MOST_GAPS: Final = 10_000
 """Of one slice: more are read as one range from the first to the last."""
 
 
@@ -44,7 +44,7 @@ def divide_by_index(
     outside: list[QueueSlice] = []
     for found, piece in zip(runs, pieces, strict=True):
         start = piece.start
-        for first, end in found if len(found) <= _MOST_RUNS else [(found[0][0], found[-1][1])]:
+        for first, end in found if len(found) <= _MOST_GAPS else [(found[0][0], found[-1][1])]:
             inside.append(replace(piece, start=start, end=first))
             outside.append(replace(piece, start=first, end=end))
             start = end
@@ -74,8 +74,8 @@ def _unnamed(
     queue = store.queue(piece.topic, piece.queue_id)
     first = queue.first_behind(piece.start, piece.end, low)
     last = queue.first_behind(first, piece.end, high)
-    for start in range(first, last, _COMPARED_UNITS):
-        units = queue.read(start, min(last, start + _COMPARED_UNITS))
+    for start in range(first, last, _PLACES_AT_ONCE):
+        units = queue.read(start, min(last, start + _PLACES_AT_ONCE))
         theirs = units["physical_offset"].astype(np.int64)
         rows = np.minimum(np.searchsorted(places, theirs), len(places) - 1)
         edges = np.flatnonzero(np.diff(places[rows] != theirs, prepend=False, append=False))

@@ -91,6 +91,16 @@ def test_an_origin_is_found_by_id_else_by_key_else_not(store: MakeStore) -> None
     assert origins(read(bare.root)) == {**expected, **lost, **unknown}
 
 
+def test_a_record_of_another_topic_where_the_origin_lay_is_not_the_origin(
+    store: MakeStore,
+) -> None:
+    """A replica cut its log there: what the new master sent may have no UNIQ_KEY."""
+    other, same = Message(topic="U", queue_id=1), Message(topic="T", queue_id=2)
+    where = [m.offset_msg_id for m in place([other, same])]
+    laid = store([other, same, again("a", origin=where[0]), again("b", origin=where[1])])
+    assert origins(read(laid.root)) == {"a": (None, None), "b": (2, 0)}
+
+
 def test_an_expired_origin_is_null(store: MakeStore) -> None:
     old = first("a", body=bytes(1900))
     where = place([old])[0].offset_msg_id

@@ -210,11 +210,16 @@ def _find_origins(piece: QueueSlice, found: pa.RecordBatch) -> list[_Place | Non
         origins: list[_Place | None] = []
         for place, topic, key in zip(places, topics, keys, strict=True):
             record = None if place is None else held.get(place)
-            if place is not None and record is not None and record.uniq_key in (key, None):
+            if place is not None and record is not None and _is_origin(record, topic, key):
                 origins.append((place, record))
             else:
                 origins.append(_by_key(source, topic, key))
     return origins
+
+
+def _is_origin(record: LocatedRecord, topic: str | None, key: str) -> bool:
+    """Tell whether a record at the place of an origin is the origin: a log may have been cut."""
+    return record.uniq_key == key or (record.uniq_key is None and record.topic == topic)
 
 
 def _by_key(source: RecordSource, topic: str | None, key: str) -> _Place | None:

@@ -109,9 +109,11 @@ def signature(root: Path, *, linked: bool = False) -> Signature:
 
 def _judge_rows(base: Base, mutant: Mutant, look: str, table: pa.Table) -> None:
     touched = _touched(base, mutant)
-    keys = keys_of(table)
-    whole = [row for row, key in enumerate(keys) if key in base.held and key not in touched]
-    expected = base.table.take(rows_of([base.held[keys[row]].row for row in whole]))
+    keys, held = keys_of(table), base.held
+    if not look.startswith("tiered"):
+        held = {key: h for key, h in held.items() if not h.record[0].startswith(TIER)}
+    whole = [row for row, key in enumerate(keys) if key in held and key not in touched]
+    expected = base.table.take(rows_of([held[keys[row]].row for row in whole]))
     found = table.take(rows_of(whole))
     if look.startswith("tiered"):  # What a local queue seems to have lost, the tier has elsewhere.
         found, expected = found.drop_columns(_PLACES), expected.drop_columns(_PLACES)
@@ -129,8 +131,7 @@ def _judge_rows(base: Base, mutant: Mutant, look: str, table: pa.Table) -> None:
     if len({keys[row] for row in whole}) < len(whole):
         raise MutantError("a message twice")
     if look.startswith("scan rescue") and _is_framed(base, mutant):
-        local = {key for key, held in base.held.items() if not held.record[0].startswith(TIER)}
-        lost = local - set(keys) - (touched if base.is_unclean else set())
+        lost = set(held) - set(keys) - (touched if base.is_unclean else set())
         if lost:
             raise MutantError(f"not rescued: {sorted(lost)[:5]} of {len(lost)}")
 

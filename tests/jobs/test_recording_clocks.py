@@ -139,3 +139,30 @@ def test_a_hair_is_no_clock_that_went_back(record: Record, tmp_path: Path) -> No
     code, _, err = record([0, 0, 0])
     assert (code in (0, None), err) == (True, "")
     assert len(pq.read_table(tmp_path / "s.parquet")["asOf"].unique()) == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_told"),
+    [
+        ([-20_000, -19_970, -19_940, -60, -30, 0], True),
+        ([-150, -120, -90, -60, -30, 0], False),
+        ([-2_400, -1_800, -1_200, -600, 0], False),
+    ],
+)
+def test_a_long_time_without_a_sample_is_told_as_a_clock_may_have_been_set_ahead(
+    record: Record,
+    forecast: Callable[[], list[dict[str, object]]],
+    caplog: pytest.LogCaptureFixture,
+    seconds: list[int],
+    is_told: bool,
+) -> None:
+    record(seconds)
+    assert [row["looks"] for row in forecast()] == [len(seconds) + 1] * 2
+    told = [line for line in caplog.messages if "or the clock was set ahead" in line]
+    assert len(told) == is_told
+    if is_told:
+        begin, end = (
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW_NS // 10**9 + at))
+            for at in (-19_940, -60)
+        )
+        assert f"between {begin} and {end}, and others follow each other in about 30 s" in told[0]

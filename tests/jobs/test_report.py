@@ -299,6 +299,23 @@ def test_samples_become_a_chart_of_the_last_one_of_each_step_and_a_line_for_each
     assert "CG_&lt;GONE&gt;" in text
 
 
+def test_samples_of_later_than_now_are_left_out_of_the_chart_and_told(
+    store: MakeStore, tmp_path: Path, run: Run
+) -> None:
+    folder = sampled(tmp_path / "s.parquet", [100, 250, 700], 40 * SECOND)
+    ahead = sampled(tmp_path / "ahead.parquet", [9_000, 9_000], 40 * 365 * 86_400 * SECOND)
+    later = max(ahead.iterdir())
+    later.rename(folder / later.name)
+    root = store(messages(8, SECOND)).root
+    history = HistoryQuery(str(folder)).read(Named.of([str(root)]))
+    assert (history.samples, history.ahead) == (3, 1)
+    assert history.taken_ms == (NOW_MS, NOW_MS + 80 * SECOND)
+    assert [lag for lag in history.lags["CG_SHOP"] if lag is not None] == [100, 250, 700]
+    target = tmp_path / "page.html"
+    run("report", root, "--samples", folder, "-o", target)
+    assert "1 sample is of later than now, and left out" in target.read_text(encoding="utf-8")
+
+
 def test_the_rates_of_a_group_are_known_where_those_of_all_its_queues_are(
     store: MakeStore, tmp_path: Path, run: Run
 ) -> None:

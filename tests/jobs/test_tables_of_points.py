@@ -54,3 +54,21 @@ def test_a_sample_of_a_point_is_of_its_time(
     path, made_ms = kept
     words = ("record", f"{path}@1", str(tmp_path / "samples"), "--count", "1", "--every", "1ms")
     assert run(*words, "--json").rows[0]["asOf"] == time_text(made_ms)
+
+
+def test_a_point_is_sampled_once_and_in_the_order_of_time(
+    run: Run, kept: tuple[Path, int], tmp_path: Path
+) -> None:
+    path, made_ms = kept
+    words = ("record", f"{path}@1", str(tmp_path / "samples"), "--every", "1ms")
+    for count in ((), ("--count", "3")):
+        done = run(*words, *count)
+        assert done.code == 2
+        assert "[MQLOG_INVALID_OPTION] option --count" in done.err
+        assert f"{path}@1 is a point of a repository, which does not change" in done.err
+    assert run(*words, "--count", "1").code == 0
+    again = run(*words, "--count", "1")
+    assert again.code == 2
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(made_ms // 1000))
+    assert f"has a sample of {at}, and {path}@1 is a point of {at}" in again.err
+    assert "the clock" not in again.err

@@ -154,7 +154,8 @@ class Foreseen:
 class LagHistory:
     """The lag of each group at the last sample of each step, the longest first; None: no sample.
 
-    ``taken_ms`` are the times of the first and the last of all ``samples``.
+    ``taken_ms`` are the times of the first and the last of all ``samples``; ``ahead`` others are of
+    later than now, and left out.
     """
 
     start_ms: int
@@ -162,6 +163,7 @@ class LagHistory:
     lags: dict[str, list[int | None]]
     samples: int
     taken_ms: tuple[int, int]
+    ahead: int
     foreseen: Found[Mapping[str, Foreseen]]
 
 

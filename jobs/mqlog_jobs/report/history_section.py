@@ -18,6 +18,10 @@ _RATES: Final = (
     "Rates are those from the newest samples of the last day to the moment of this report. The "
     "times hold if the rates stay, in 95 % of cases within the range. A dash: not known, or never."
 )
+_AHEAD: Final = (
+    "{} of later than now, and left out: the clock of mqlog record was ahead then, or this one is "
+    "behind."
+)
 _GROUP_HEADS: Final = (
     Head("Group"),
     Head("Over time"),
@@ -32,8 +36,10 @@ _GROUP_HEADS: Final = (
 
 def history_section(history: LagHistory) -> Element:
     """Return the chart of all groups, and a line for each."""
+    are = several(history.ahead, "sample is", "samples are")
+    ahead = note(_AHEAD.format(are)) if history.ahead else None
     if not history.lags:
-        return section("history", _TITLE, note("The samples have no group."))
+        return section("history", _TITLE, note("The samples have no group."), ahead)
     groups = list(history.lags)
     known = history.foreseen
     foreseen = {} if isinstance(known, Unread) else known
@@ -42,6 +48,7 @@ def history_section(history: LagHistory) -> Element:
         "history",
         _TITLE,
         note(_what(history)),
+        ahead,
         _figure(history),
         table("Groups, the longest lag first", _GROUP_HEADS, [rows]),
         more(len(groups) - len(rows), "groups", "the samples have all."),

@@ -1,5 +1,6 @@
 """The lag of groups over time, from the samples of ``mqlog record``, with the rates of now."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +37,7 @@ class HistoryQuery:
             {group: [lags[group].get(at) for at in steps.times_ms] for group in order},
             steps.samples,
             (steps.first_ms, steps.last_ms),
+            steps.ahead,
             self._foreseen(named),
         )
 
@@ -57,13 +59,20 @@ class HistoryQuery:
 
 
 class _Steps:
-    """Equal steps of time over all samples; of each step its last sample."""
+    """Equal steps of time over all samples; of each step its last sample.
+
+    ``ahead`` samples are of later than now, by a clock that was ahead, and are left out.
+    """
 
     start_ms, step_ms, samples, first_ms, last_ms = 0, 1, 0, 0, 0
+    ahead = 0
     times_ms: Sequence[int] = ()
 
-    def choose(self, times_ms: list[int]) -> list[int]:
+    def choose(self, every_ms: list[int]) -> list[int]:
         """Return the last time of each step that has one."""
+        now_ms = time.time_ns() // 1_000_000
+        times_ms = [at for at in every_ms if at <= now_ms]
+        self.ahead = len(every_ms) - len(times_ms)
         if not times_ms:
             return []
         self.samples, self.first_ms, self.last_ms = len(times_ms), times_ms[0], times_ms[-1]

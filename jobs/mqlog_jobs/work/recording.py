@@ -32,6 +32,11 @@ _CLOCK_BEHIND: Final = (
     "added until then; if the clock was wrong then, remove the files whose names end so late "
     "(…-{}.parquet), or name another FILE"
 )
+_STANDS: Final = "must be 1: {} is a point of a repository, which does not change"
+_OLDER_POINT: Final = (
+    "has a sample of {}, and {} is a point of {}: samples are added in the order of time. Record "
+    "older points first, or name another FILE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,9 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
     may have it again. Raises as ``Recording`` and what reading offsets raises.
     """
     check_gauges(plan.gauges, form)
+    points = [root.name for root in named.places().roots() if root.moment_ms is not None]
+    if points and plan.count != 1:
+        raise InvalidOptionError("--count", plan.count, _STANDS.format(points[0]))
     asked = BacklogQuery.of(query.groups, query.topic, None, system=query.system)
     with closing(Recording(plan.file, plan.most_bytes)) as recording:
         for number, waits in enumerate(rounds(plan.every_ms, plan.count, _SAMPLE_NOTE)):
@@ -84,14 +92,19 @@ def record_samples(named: Named, form: Form, query: ForecastQuery, plan: Recordi
 def sample(named: Named, asked: BacklogQuery, file: str, last_ms: int) -> tuple[pa.Table, int]:
     """Return the rows of a sample, and when it was taken: later than ``last_ms`` (epoch ms).
 
-    Raises InvalidOptionError where the clock is behind ``last_ms``: a sample that is said to be of
-    another time than it is would make rates that never were.
+    Raises InvalidOptionError where the clock is behind ``last_ms``, or a point of a repository is
+    not of later: a sample that is said to be of another time than it is would make rates that never
+    were.
     """
     with named.opened(asked.topic, groups=asked.request.named) as stores:
         held = asked.snapshots(stores)
         items, _ = asked.look(stores, reads_halves=False, snapshots=held)
         logs = log_looks(log_states(list(zip(stores.sources, held, strict=True))))
+        points = [root.name for root in stores.selection.roots if root.moment_ms is not None]
     taken_ms = max((snapshot.taken_ms for snapshot in held), default=last_ms)
+    if points and taken_ms <= last_ms:
+        expected = _OLDER_POINT.format(moment_of(last_ms), points[0], moment_of(taken_ms))
+        raise InvalidOptionError(FILE, file, expected)
     if taken_ms < last_ms - _SAME_TIME_MS:
         expected = _CLOCK_BEHIND.format(moment_of(taken_ms), moment_of(last_ms), last_ms)
         raise InvalidOptionError(FILE, file, expected)

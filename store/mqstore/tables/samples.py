@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -30,6 +31,7 @@ from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import InvalidOptionError
 from mqstore.files.base import durable
 from mqstore.tables.columns import US, Columns, schema
+from mqstore.verdicts.rates import LEAST_SPAN_MS
 
 _LOG: Final = logging.getLogger(__name__)
 SAMPLE_COLUMNS: Final[Columns] = (
@@ -63,6 +65,13 @@ _MOST_SINGLE: Final = 60
 _MERGED_ROWS: Final = 100_000
 _MOST_SAMPLED_ROWS: Final = 2_000_000
 """Rows that are read of samples: newer ones first."""
+_LEAST_GAPS: Final = 3
+_LONG_GAP: Final = 10
+"""A gap is long that has so many times the median of all gaps, and LEAST_SPAN_MS."""
+_GAP: Final = (
+    "%s: no sample is of between %s and %s, and others follow each other in about %d s. Nothing "
+    "was recorded then, or the clock was set ahead: in that case rates over this time are too low"
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -202,15 +211,31 @@ def _newest(
             break
     _warn_of_ahead(path, ahead)
     newest = sorted(found)[-most:]
+    _warn_of_gap(path, newest)
     return [pa.concat_tables(found[us]) for us in newest]
+
+
+def _warn_of_gap(path: str, times_us: Sequence[int]) -> None:
+    """Warn of a long time without a sample, between others that follow each other soon."""
+    gaps = sorted((after - before, before) for before, after in pairwise(times_us))
+    if len(gaps) < _LEAST_GAPS:
+        return
+    longest_us, before_us = gaps[-1]
+    usual_us = gaps[len(gaps) // 2][0]
+    if longest_us > max(_LONG_GAP * usual_us, LEAST_SPAN_MS * US):
+        begin, end = (_moment(us // US) for us in (before_us, before_us + longest_us))
+        _LOG.warning(_GAP, path, begin, end, round(usual_us / US / 1000))
+
+
+def _moment(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _warn_of_ahead(path: str, ahead: Collection[int]) -> None:
     """Warn of samples (us since the epoch) that a clock took which was ahead."""
     if ahead:
-        last = datetime.fromtimestamp(max(ahead) / US / 1000, UTC)
         text = "%s: %d samples are of later than now, the last of %s, and are left out"
-        _LOG.warning(text, path, len(ahead), f"{last:%Y-%m-%dT%H:%M:%SZ}")
+        _LOG.warning(text, path, len(ahead), _moment(max(ahead) // US))
 
 
 def _parts(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from deliver.modelled import look_at_nothing
 from live.conftest import PATIENT
 from live.loopback import FakeQueue
+from live.proxied import FakeProxy
 from live.taking import Take, TakingCluster
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.commit import Published, publish
@@ -614,6 +615,35 @@ def test_the_control_topic_is_made_on_request_and_else_missed_by_name() -> None:
             once(bare, of([1]), topic="T")
         assert once(bare, of([1]), topic="T", create_topic=True).messages == 1
         assert len(bare.bodies(CONTROL)) == 2
+
+
+def test_a_proxy_that_does_not_show_the_control_topic_on_a_broker_yet_is_asked_again() -> None:
+    """Its routes are some seconds old, and the broker came back meanwhile."""
+    with FakeProxy().running() as fake:
+        assert isinstance(fake, FakeProxy)
+        fake.settings = ""
+        for broker in ("broker-a", "broker-b"):
+            fake.fill("T", 0, broker=broker)
+        fake.fill(CONTROL, 0, broker="broker-a")
+        routes = []
+
+        def comes_back(_peer: object, request: dict[str, Any]) -> bool:
+            if request["code"] == 105 and request["extFields"]["topic"] == CONTROL:
+                routes.append(request)
+                if len(routes) == 2:
+                    fake.fill(CONTROL, 0, broker="broker-b")
+            return False
+
+        fake.lie = comes_back
+        cluster = ClusterSettings(name_servers=(fake.address,), retry_timeout_ms=60_000)
+        more = {"delivery": "exactlyOnce", "txn_app_id": "app", "txn_version": 0, "topic": "T"}
+        job = prepare(SendSettings(cluster=cluster, **more), rows(1, topic=None).schema)
+        assert {queue.broker for queue in job.queues} == {"broker-a", "broker-b"}
+        assert len(routes) == 2
+        del fake.queues["broker-b", CONTROL, 0]
+        cluster = replace(cluster, retry_timeout_ms=1)
+        with pytest.raises(InvalidOptionError, match=r"controlTopic.*is not on broker broker-b"):
+            prepare(SendSettings(cluster=cluster, **more), rows(1, topic=None).schema)
 
 
 @pytest.mark.parametrize(

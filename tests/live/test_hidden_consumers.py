@@ -1,7 +1,8 @@
 """Consumers that the server which is asked does not know: a broker those of proxies, and back."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
@@ -9,7 +10,13 @@ from live.loopback import FakeCluster
 from live.proxied import FakeProxy
 from live.test_cluster_tables import table
 from mqstore.backlog import unseen
+from mqstore.carry.groups import check_target
 from mqstore.errors import InvalidOptionError
+from mqstore.live.origin import proxied_groups
+from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.origin.group_publish import GroupPublisher
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.settings import ClusterSettings
 
 HEARTBEATS = "DefaultHeartBeatSyncerTopic"
 GROUP = "G"
@@ -18,6 +25,7 @@ GROUP = "G"
 @pytest.fixture(autouse=True)
 def _warned_of_nothing() -> None:
     unseen._warn.cache_clear()
+    proxied_groups._warn.cache_clear()
 
 
 @pytest.fixture
@@ -102,3 +110,36 @@ def test_proxies_stand_beside_name_servers_alone(proxy: FakeProxy) -> None:
     fill(proxy)
     with pytest.raises(InvalidOptionError, match="stands beside name servers"):
         consumers(proxy, proxies=proxy.address)
+
+
+def claim(settings: ClusterSettings) -> None:
+    """Begin to commit offsets of the group, as a stream does."""
+    queues = BrokerQueues(Cluster(settings), "broker-a", frozenset())
+    with closing(GroupPublisher(queues)) as publisher:
+        publisher.claim(GROUP)
+
+
+def carry(settings: ClusterSettings) -> None:
+    """Have the group go on in the cluster, as a replay with its offsets does."""
+    check_target(settings, [GROUP])
+
+
+@pytest.mark.parametrize("take", [claim, carry])
+def test_a_group_with_consumers_at_a_proxy_is_not_taken(
+    fake: FakeCluster,
+    proxy: FakeProxy,
+    caplog: pytest.LogCaptureFixture,
+    take: Callable[[ClusterSettings], None],
+) -> None:
+    fill(fake)
+    fake.fill(HEARTBEATS, 1)
+    settings = ClusterSettings(name_servers=(fake.address,), proxies=(proxy.address,))
+    take(settings)
+    assert caplog.messages == []
+    proxy.groups[GROUP] = 2
+    with pytest.raises(InvalidOptionError, match="2 consumers of the proxies are in this group"):
+        take(settings)
+    take(ClusterSettings(name_servers=(fake.address,)))
+    (line,) = caplog.messages
+    assert f"whether group {GROUP} has consumers at proxies is not known" in line
+    assert "by the option proxies" in line

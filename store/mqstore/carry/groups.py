@@ -13,6 +13,7 @@ Reference: ConsumerManageProcessor#updateConsumerOffset; AdminBrokerProcessor
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,7 @@ from mqstore.errors import InvalidOptionError, shown
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.live.origin import groups as group_requests
 from mqstore.live.origin.group_publish import commit_offset
+from mqstore.live.origin.proxied_groups import ProxiedGroups
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.routes import MASTER_ID
 from mqstore.live.remoting.settings import ClusterSettings
@@ -129,8 +131,11 @@ def _check_retries(item: BacklogItem) -> None:
 
 
 def check_target(settings: ClusterSettings, groups: Sequence[str]) -> None:
-    """Raise InvalidOptionError for a group that has consumers in the target, and for a proxy."""
-    with Cluster(settings) as cluster:
+    """Raise InvalidOptionError for a group that has consumers in the target, and for a proxy.
+
+    Consumers are those of brokers, and of the proxies that ``proxies`` names.
+    """
+    with Cluster(settings) as cluster, closing(ProxiedGroups(cluster)) as proxied:
         brokers = _masters(cluster)
         for (broker, group), found in group_requests.online(cluster, brokers, groups).items():
             if found.clients:
@@ -139,6 +144,8 @@ def check_target(settings: ClusterSettings, groups: Sequence[str]) -> None:
                     "group: stop them, or they would go on from where they are"
                 )
                 raise InvalidOptionError(GROUPS_OPTION, group, expected)
+        for group in groups:
+            proxied.check_idle(group, GROUPS_OPTION, "stop them, or they would go on")
 
 
 def check_stood_still(before: Iterable[StandingOffset], now: Iterable[StandingOffset]) -> None:

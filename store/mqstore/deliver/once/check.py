@@ -1,5 +1,6 @@
 """Checks on the driver, before any task runs, that a cluster can be written to exactly once."""
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -14,6 +15,11 @@ from mqstore.live.send.topics import create_topic
 
 _OUT_OF_ORDER: Final = "enableBuildConsumeQueueConcurrently"
 _CONTROL_QUEUES: Final = 1
+STALE_S: Final = 25.0
+"""A proxy may give a route as it was for 20 s, and once more while it asks again.
+
+Reference: org.apache.rocketmq.proxy.service.route.TopicRouteService (refreshAfterWrite)."""
+_PAUSE_S: Final = 0.5
 
 
 def check_once(
@@ -29,10 +35,7 @@ def check_once(
     for topic in sorted({queue.topic for queue in queues}):
         check_readable_back(cluster, topic)
     control = settings.control_topic
-    route = cluster.route(control, fresh=True)
-    there = set(route.write_queues) & set(route.queues) if route is not None else set()
-    if route is not None:
-        there -= {broker for broker, _ in check_readable(cluster, [route])}
+    there = _with_control(cluster, control, set(brokers))
     if set(brokers) <= there and (there or not cluster.is_proxy):
         return
     if settings.create_topic:
@@ -44,6 +47,24 @@ def check_once(
         f"createTopic=true, or mqadmin updateTopic -n ... -c CLUSTER -t {control} -r 1 -w 1"
     )
     raise InvalidOptionError("controlTopic", control, expected)
+
+
+def _with_control(cluster: Cluster, control: str, wanted: set[str]) -> set[str]:
+    """Return the brokers that have the control topic, to read and write.
+
+    Where proxies show it without a ``wanted`` broker they are asked again for a while: their routes
+    are some seconds old, and the broker may have come back meanwhile.
+    """
+    until_s = time.monotonic() + min(STALE_S, cluster.settings.retry_timeout_ms / 1000)
+    while True:
+        route = cluster.route(control, fresh=True)
+        if route is None:
+            return set()
+        there = set(route.write_queues) & set(route.queues)
+        there -= {broker for broker, _ in check_readable(cluster, [route])}
+        if wanted <= there or not cluster.is_proxy or time.monotonic() > until_s:
+            return there
+        time.sleep(_PAUSE_S)
 
 
 def check_readable_back(cluster: Cluster, topic: str) -> None:

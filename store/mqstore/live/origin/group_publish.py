@@ -19,6 +19,7 @@ from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import groups
 from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.origin.proxied_groups import ProxiedGroups
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
 from mqstore.live.remoting.requests import SUB_RIGHTS, Kind
@@ -54,6 +55,7 @@ class GroupPublisher:
     def __init__(self, queues: BrokerQueues) -> None:
         """Ask for nothing yet."""
         self._queues = queues
+        self._proxied = ProxiedGroups(queues.cluster)
         self._sent: dict[TopicQueue, int] = {}
         self._known: dict[TopicQueue, int] | None = None
         self._next_try = float("-inf")
@@ -62,11 +64,13 @@ class GroupPublisher:
     def close(self) -> None:
         """Close the connections; the next offset opens them again."""
         self._queues.cluster.close()
+        self._proxied.close()
 
     def claim(self, group: str) -> None:
         """Raise InvalidOptionError for a group that has consumers now: both would write.
 
-        A broker that is away is asked before the first offset is sent.
+        Those of the broker and of the proxies that ``proxies`` names; a warning says where others
+        may be. A broker that is away is asked before the first offset is sent.
         """
         if time.monotonic() < self._next_try:
             return
@@ -81,6 +85,7 @@ class GroupPublisher:
             clients = found[broker, group].clients
             expected = f"{clients} consumers of {broker} are in this group: choose another name"
             raise InvalidOptionError(COMMIT_GROUP, group, expected)
+        self._proxied.check_idle(group, COMMIT_GROUP, "choose another name")
 
     def publish(self, group: str, positions: Positions) -> bool:
         """Send what changed since the last time; False where the broker is away, for a while.

@@ -10,9 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
-from mqstore.errors import StoreError
+from mqstore.errors import InvalidOptionError, StoreError, shown
 from mqstore.format.names import HEARTBEAT_TOPIC
 from mqstore.live.origin.groups import OnlineGroup, connections_request, online_of
 from mqstore.live.remoting.cluster import Cluster
@@ -70,6 +71,20 @@ class ProxiedGroups:
             return ""
         return self._cluster.ahead.made("proxies", self._hidden)
 
+    def check_idle(self, group: str, option: str, advice: str) -> None:
+        """Raise InvalidOptionError for a group with consumers at the proxies that are named.
+
+        Warns, once in a process, where it cannot be known whether it has some. ``option`` names the
+        group.
+        """
+        online = self.of([group]).get(group)
+        if online is not None and online.clients:
+            expected = f"{online.clients} consumers of the proxies are in this group: {advice}"
+            raise InvalidOptionError(option, group, expected)
+        reason = "" if self._cluster.is_proxy else self.hidden()
+        if reason:
+            _warn(option, group, reason)
+
     def _hidden(self) -> str:
         return "" if self._cluster.route(HEARTBEAT_TOPIC, fresh=True) is None else _HIDDEN
 
@@ -94,3 +109,10 @@ class ProxiedGroups:
                     group_at_proxy = online_of(address, request, answer)
                     online[group] = group_at_proxy.merged(online.get(group))
         self._groups |= {group: (now, online.get(group)) for group in groups}
+
+
+@cache
+def _warn(option: str, group: str, reason: str) -> None:
+    """Warn, once in a process."""
+    text = "option %s: whether group %s has consumers at proxies is not known: %s"
+    _LOG.warning(text, option, shown(group), reason)

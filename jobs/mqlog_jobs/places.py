@@ -91,11 +91,13 @@ class Named:
         *,
         groups: Collection[str] | None = None,
         damaged: bool = False,
+        not_served: str = "",
     ) -> Iterator[OpenStores]:
         """Open them all, and close them afterwards; ``topic`` names what must be readable.
 
         ``groups`` are those that are named, of what is about groups.
         ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
+        ``not_served`` is a request that is needed and no proxy serves.
         Raises InvalidOptionError, StoreNotFoundError, and what ``tables.places.open_all`` raises.
         """
         with own_advice():
@@ -110,6 +112,7 @@ class Named:
                 by_log=self.from_log,
                 tier=self._tier(),
                 takes_unconfirmed=self._takes_unconfirmed(),
+                not_served=not_served,
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.
                 selection = replace(selection, broker_names=_names(selection))

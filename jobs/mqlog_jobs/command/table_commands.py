@@ -60,9 +60,9 @@ def _unless(column: str, word: str) -> Callable[["pa.Table"], "pa.Array"]:
 
 
 @place_command(FIRST_STEPS, "mqlog topics /data/store --json", "mqlog topics rocketmq://ns1:9876")
-def topics(named: "Named", form: "Form", *, system: System = False) -> None:
+def topics(named: "Named", form: "Form", *, topic: Topic = None, system: System = False) -> None:
     """List the topics: permissions, queues, messages, bytes."""
-    _show(named, form, "topics", {}, system=system)
+    _show(named, form, "topics", {"subscribe": _only(topic)}, system=system)
 
 
 @place_command(VIEWS, "mqlog queues /data/store --topic SHOP_ORDERS")

@@ -22,6 +22,8 @@ from mqstore.read.selection import OpenStores
 from mqstore.request.places import LIVE, OBJECTS
 
 _PAGE: Final = "report.html"
+_LISTS: Final = "GET_ALL_TOPIC_CONFIG"
+"""A page is about all topics and groups, which no proxy lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,10 @@ def report_to_file(named: Named, given: ReportArguments, output: str | None) -> 
     """
     target = _page_file(output, {option.name for option in (*LIVE.values(), *OBJECTS.values())})
     check_file(target)
-    request = given.request(named)
-    with named.opened(damaged=True) as stores, Bar("Checking") as bar:
-        written = write_report(stores, request, target, bar)
+    with named.opened(damaged=True, not_served=_LISTS) as stores:
+        request = given.request(named)
+        with Bar("Checking") as bar:
+            written = write_report(stores, request, target, bar)
     waiting = (
         f"{several(written.waiting, 'message')} waiting for {several(written.groups, 'group')}"
     )

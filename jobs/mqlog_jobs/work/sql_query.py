@@ -57,6 +57,11 @@ _ENDS_WITHIN_S: Final = 2.0
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 _MOST_WORDS: Final = 200
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
+_UNNAMED: Final = {
+    "subscribe": "a RocketMQ proxy lists no topics: name them in the query (topic = 'SHOP_ORDERS')",
+    "groups": "a RocketMQ proxy lists no groups: name them by -o groups=NAMES",
+}
+"""What to do by the option of a read that a place behind a proxy misses."""
 _UNKNOWN_NAME: Final = "Catalog Error: Table"
 _CONFINED: Final = {
     "enable_external_access": "false",
@@ -161,7 +166,7 @@ class _Engine:
             raise
         except (self._duckdb.Error, pa.ArrowException, OSError) as error:
             # Arrow makes an OSError of what a reader raises, with a part of its text or none.
-            raise next(iter(self.errors), None) or _named(error) from None
+            raise next(map(_in_words_of_sql, self.errors), None) or _named(error) from None
 
 
 def _register(database: Any, named: Named, query: SqlQuery, errors: list[StoreError]) -> None:
@@ -195,8 +200,12 @@ def _schemas(named: Named) -> Iterator[tuple[str, Named]]:
 
 
 def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple[str, "_SqlScan"]]:
-    """Yield the names and reads of topics and tables. A name that is taken gets a number."""
-    topics = _topics(named, query)
+    """Yield the names and reads of topics and tables. A name that is taken gets a number.
+
+    Of a proxy, which lists no topics, tables are about those that the query names.
+    """
+    topics, are_all = _topics(named, query)
+    of_tables = {} if are_all or not topics else {"subscribe": json.dumps(topics)}
     if len(topics) > _ALL_REGISTERED:
         topics = [topic for topic in topics if topic.lower() in query.lower()]
     with own_advice():
@@ -209,7 +218,7 @@ def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple
         for table in CATALOG:
             needs = CATALOG[table].needs
             if not (named.is_live and CATALOG[table].of_files) and (not needs or needs in texts):
-                yield _free(table, taken), _scan(named, table, texts)
+                yield _free(table, taken), _scan(named, table, {**of_tables, **texts})
 
 
 def _without_bodies(texts: Mapping[str, str]) -> dict[str, str]:
@@ -217,20 +226,22 @@ def _without_bodies(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if name not in names}
 
 
-def _topics(named: Named, query: str) -> list[str]:
-    """Return the topics of places; of a proxy, which lists none, those that the query names."""
+def _topics(named: Named, query: str) -> tuple[list[str], bool]:
+    """Return the topics of places, and that they are all; of a proxy those that the query names."""
     try:
         with named.opened() as stores:
-            return sorted(stores.topics)
+            return sorted(stores.topics), True
     except InvalidOptionError as error:
         if error.option == "PLACE":
             error.expected = "must be the cluster alone: the query names its topics"
         if error.option != "subscribe" or not named.is_live:
             raise
-        topics = [word for word in _words(query) if _is_topic(named, word)]
-        if not topics:
+        words = _words(query)
+        topics = [word for word in words if _is_topic(named, word)]
+        if not topics and CATALOG.keys().isdisjoint(words):
+            error.option, error.value, error.expected = "QUERY", query, _UNNAMED["subscribe"]
             raise
-        return topics
+        return topics, False
 
 
 def _words(query: str) -> list[str]:
@@ -272,6 +283,13 @@ class _SqlScan(Scan):
         except StoreError as error:
             self.__dict__["_errors"].append(error)
             raise
+
+
+def _in_words_of_sql(error: StoreError) -> StoreError:
+    """Return the error of a place; of names that a proxy wants, with what to write instead."""
+    if isinstance(error, InvalidOptionError) and error.option in _UNNAMED and not error.value:
+        return InvalidOptionError("QUERY", "", _UNNAMED[error.option])
+    return error
 
 
 def _free(name: str, taken: set[str]) -> str:

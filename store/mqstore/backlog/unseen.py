@@ -6,7 +6,7 @@ server may know some, and where nothing that it popped is in flight.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -39,6 +39,17 @@ def warn_of_hidden(items: Sequence[BacklogItem], reason: str) -> None:
     }
     if groups:
         _warn(reason, tuple(sorted(groups)))
+
+
+def warn_of_unseen(groups: Iterable[str], online: Container[str], reason: str) -> None:
+    """Warn of groups without consumers that may be elsewhere, for a reason; "": they have none."""
+    unseen = [
+        group
+        for group in groups
+        if group not in online and not (is_system_group(group) or is_broadcast_group(group))
+    ]
+    if reason and unseen:
+        _warn(reason, tuple(sorted(unseen)))
 
 
 @lru_cache(maxsize=1024)

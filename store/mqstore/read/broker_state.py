@@ -79,6 +79,10 @@ class BrokerState(Protocol):
     ``left_out``; without it, the refusal of one is raised.
     """
 
+    @property
+    def lists_groups(self) -> bool:
+        """Whether all groups, and all that they committed, are known: else those that are named."""
+
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return the configured topics by name."""
 

@@ -180,6 +180,10 @@ def check_here(sources: Sequence[BoundsSource]) -> None:
 class BrokerFinder(Protocol):
     """A place with several brokers, which come and go: a cluster. ``close`` it."""
 
+    @property
+    def is_proxy(self) -> bool:
+        """Whether a proxy stands before them, which tells of what is named alone."""
+
     def brokers(self) -> Sequence[str]:
         """Return the names of the brokers that are there now."""
 

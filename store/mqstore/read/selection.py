@@ -43,6 +43,7 @@ class Selection:
     ``by_log``: queues are made from the CommitLog, and kept in the directory ``cache``. ``tier`` is
     the directory of tiered storage that the brokers of the stores have.
     ``takes_unconfirmed``: it goes on behind what a controller's group agreed on.
+    ``not_served`` is a request that it needs and no proxy serves.
     """
 
     roots: tuple[Folder, ...]
@@ -61,6 +62,7 @@ class Selection:
     cache: str = ""
     tier: str | None = None
     takes_unconfirmed: bool = False
+    not_served: str = ""
 
 
 class OpenStores:
@@ -100,6 +102,11 @@ class OpenStores:
         added = self._joining.poll()
         self.sources = (*self.sources, *added)
         return added
+
+    @property
+    def is_proxied(self) -> bool:
+        """Tell whether some of it is read through a proxy."""
+        return any(cluster.is_proxy for cluster in self._clusters)
 
     @property
     def has_many_brokers(self) -> bool:

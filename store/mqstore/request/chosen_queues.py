@@ -95,11 +95,12 @@ def _selection(options: ReadOptions, roots: tuple[Folder, ...]) -> Selection:
         include_system_topics=options.include_system_topics or all_by_default,
         groups=_groups(options),
         with_state=is_table and not CATALOG[options.table].of_users,
-        by_group=owner == "group" and CATALOG[options.table].takes("subscribe"),
+        by_group=is_table and CATALOG[options.table].is_of_topics_of_groups,
         by_log=options.queues == BY_LOG_WORD,
         cache=options.cache_dir or "",
         tier=options.tier,
         takes_unconfirmed=options.read_uncommitted,
+        not_served=CATALOG[options.table].not_served if is_table else "",
     )
 
 

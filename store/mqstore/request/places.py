@@ -224,16 +224,15 @@ def open_all(
 def _cluster(
     settings: ClusterSettings, named: Collection[str], selection: Selection
 ) -> "ClusterBrokers":
-    from mqstore.live.origin.cluster_origin import ClusterBrokers
+    from mqstore.live.origin.cluster_origin import AskedOfBrokers, ClusterBrokers
 
-    return ClusterBrokers(
-        settings,
-        named,
-        selection.groups,
+    asked = AskedOfBrokers(
         with_state=selection.with_state,
         by_group=selection.by_group,
         beside=selection.beside,
+        not_served=selection.not_served,
     )
+    return ClusterBrokers(settings, named, selection.groups, asked)
 
 
 def _open_store(root: Folder, selection: Selection) -> StoreOrigin:

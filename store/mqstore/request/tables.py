@@ -1,8 +1,10 @@
 """A read of a table, planned as work of tasks."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import Final
 
 import pyarrow as pa
 
@@ -14,6 +16,11 @@ from mqstore.tables.catalog import CATALOG
 from mqstore.tables.choice import Window
 from mqstore.tables.owners import IS_SYSTEM, Owners
 from mqstore.tables.table import Part, Table, TableRequest
+
+_LOG = logging.getLogger(__name__)
+_UNTOLD: Final = (
+    "table %s: a RocketMQ proxy does not tell %s, which are null; the name servers' address does"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +79,17 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         audit=options.audit,
     )
     table = CATALOG[options.table]
+    untold = [name for name in table.untold if name in columns]
+    if untold and stores.is_proxied:
+        _warn_of_untold(table.name, tuple(untold))
     owners = _owners(table, stores) if IS_SYSTEM in columns else None
     return [TableWork(part, tuple(columns), owners) for part in table.plan(request)]
+
+
+@cache
+def _warn_of_untold(table: str, columns: tuple[str, ...]) -> None:
+    """Warn, once in a process, of columns that are null through a proxy."""
+    _LOG.warning(_UNTOLD, table, ", ".join(columns))
 
 
 def _owners(table: Table, stores: OpenStores) -> Owners | None:

@@ -109,4 +109,5 @@ LAG_COMPARE: Final = Table(
     options=BY_QUEUE | BY_GROUP | {"subscriptions"},
     order=_ROW_ORDER,
     owner="group",
+    not_served="QUERY_CONSUME_QUEUE",
 )

@@ -160,4 +160,5 @@ FORECAST: Final = Table(
     options=BY_QUEUE | BY_GROUP | FROM_LOG | LOOKS | {"lateAfter"},
     order=("group", "brokerName", "topic", "queueId"),
     owner="group",
+    untold=("etaLoss", "etaLossEarliest", "etaLossLatest", "lossBy"),
 )

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.backlog.request import named_groups
+from mqstore.backlog.unseen import warn_of_unseen
 from mqstore.errors import StoreError
 from mqstore.format.names import as_text, is_system_group
 from mqstore.read.broker_state import note_left_out
@@ -26,12 +27,13 @@ from mqstore.tables.table import BY_GROUP, BY_TOPIC, Table, TableRequest
 GROUP_COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("group", pa.string(), False, "consumer group"),
-    ("isConfigured", pa.bool_(), False, "the broker has a configuration of it"),
-    ("topics", pa.int32(), False, "topics that it has committed an offset in"),
+    ("isConfigured", pa.bool_(), True,
+     "the broker has a configuration of it; null: a proxy does not tell"),
+    ("topics", pa.int32(), True, "topics that it has committed an offset in; null likewise"),
     ("consumers", pa.int32(), True, "consumers that are connected now; null: not known"),
     ("messageModel", pa.string(), True, "CLUSTERING or BROADCASTING; null: no consumer is known"),
     *OF_GROUP,
-)
+)  # fmt: skip
 SUBSCRIPTION_COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("group", pa.string(), False, "consumer group"),
@@ -79,14 +81,18 @@ def plan_groups(
     hidden: dict[str, StoreError] = {}
     online = source.config.online(names, hidden.__setitem__)
     note_left_out(hidden, named)
-    none = None if online is None or source.config.hidden_consumers() else 0
+    reason = source.config.hidden_consumers()
+    none = None if online is None or reason else 0
+    is_whole = source.config.lists_groups
     rows = []
     for name in (name for name in names if name not in hidden):
         found = None if online is None else online.get(name)
         clients = found.clients if found else none
         model = found.model or None if found else None
-        row = (name, name in configured, committed.get(name, 0), clients, model)
-        rows.append((source.broker_name, *row, is_system_group(name)))
+        of_broker = (name in configured, committed.get(name, 0)) if is_whole else (None, None)
+        rows.append((source.broker_name, name, *of_broker, clients, model, is_system_group(name)))
+    if online is not None:
+        warn_of_unseen(names, online, reason)
     return [PlannedRows(schema(GROUP_COLUMNS), tuple(rows))]
 
 
@@ -102,9 +108,11 @@ def plan_subscriptions(
     """
     config = source.config
     known = {group for _, group in config.consumer_offsets()} | config.groups()
+    names = sorted(filter(chosen, known))
     hidden: dict[str, StoreError] = {}
-    found = config.filter_expressions(sorted(filter(chosen, known)), hidden.__setitem__)
+    found = config.filter_expressions(names, hidden.__setitem__)
     note_left_out(hidden, named)
+    warn_of_unseen(names, {group for _, group in found}, config.hidden_consumers())
     rows = sorted(
         (source.broker_name, group, topic, one.expression, one.kind.upper())
         for (topic, group), one in found.items()
@@ -155,6 +163,7 @@ GROUPS: Final = Table(
     options=BY_GROUP,
     order=("group", "brokerName"),
     owner="group",
+    untold=("isConfigured", "topics"),
 )
 SUBSCRIPTIONS: Final = Table(
     "subscriptions",
@@ -170,4 +179,5 @@ BROKERS: Final = Table(
     lambda request: [part for pair in request.sources() for part in plan_brokers(*pair)],
     options=frozenset(),
     order=("brokerName",),
+    not_served="GET_BROKER_RUNTIME_INFO",
 )

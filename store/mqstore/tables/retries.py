@@ -256,4 +256,5 @@ RETRIES: Final = Table(
     _planned,
     options=BY_TOPIC | BY_TIME | BY_GROUP | FROM_LOG,
     order=("group", "kind", "storeTimestamp", "brokerName", "physicalOffset"),
+    untold=("originQueueId", "originQueueOffset", "originPhysicalOffset", "originStoreTimestamp"),
 )

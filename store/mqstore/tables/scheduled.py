@@ -186,4 +186,5 @@ SCHEDULED: Final = Table(
     _planned,
     options=BY_QUEUE | BY_TIME | FROM_LOG,
     order=("deliverTimestamp", "brokerName", "physicalOffset"),
+    not_served="GET_ALL_DELAY_OFFSET",
 )

@@ -275,6 +275,7 @@ TOPIC_TABLE: Final = Table(
     options=BY_QUEUE | FROM_LOG,
     owner="topic",
     estimated=("bytes",),
+    untold=("order",),
 )
 OFFSET_TABLE: Final = Table(
     "offsets",
@@ -283,4 +284,5 @@ OFFSET_TABLE: Final = Table(
     options=BY_QUEUE | BY_GROUP | FROM_LOG,
     order=("group", "brokerName", "topic", "queueId"),
     owner="group",
+    untold=("pullOffset",),
 )

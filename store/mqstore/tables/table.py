@@ -157,6 +157,8 @@ class Table:
     has. ``streamed``: a stream can read it too.
     ``needs`` is an option that it cannot be read without.
     ``of_users``: it is made of messages, and needs nothing else of brokers.
+    ``not_served`` is the request of brokers that it needs and no proxy serves, if there is one.
+    ``untold`` are columns that are null through a proxy, as it does not tell them.
     """
 
     name: str
@@ -170,9 +172,11 @@ class Table:
     streamed: Streamed | None = None
     needs: str = ""
     of_users: bool = False
+    not_served: str = ""
+    untold: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        absent = {*self.order, *self.estimated} - {name for name, *_ in self.columns}
+        absent = {*self.order, *self.estimated, *self.untold} - {name for name, *_ in self.columns}
         if absent:
             raise ValueError(f"table {self.name} has no columns {sorted(absent)}")
 
@@ -180,6 +184,11 @@ class Table:
     def schema(self) -> pa.Schema:
         """The Arrow schema of its rows."""
         return schema(self.columns)
+
+    @property
+    def is_of_topics_of_groups(self) -> bool:
+        """Whether it is about groups, or their traces, in topics: both are named to a proxy."""
+        return self.takes("subscribe") and (self.owner == "group" or self.takes("traceTopic"))
 
     def takes(self, option: str) -> bool:
         """Tell whether an option, by its name, is for this table."""

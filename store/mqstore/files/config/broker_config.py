@@ -37,7 +37,8 @@ class TopicConfig:
     read_queue_nums: int = config.DEFAULT_QUEUE_NUMS
     write_queue_nums: int = config.DEFAULT_QUEUE_NUMS
     perm: int = config.PERM_READ | config.PERM_WRITE
-    order: bool = False
+    order: bool | None = False
+    """Whether it is an ordered topic; None: a proxy does not tell."""
     has_multi_tags: bool = False
     """Whether its messages may have several tags; they are stored with a flag that says so."""
     has_batches: bool = False
@@ -220,6 +221,8 @@ class BrokerConfig:
 
     def online(self, groups: Iterable[str], left_out: object = None) -> None:
         """Return None: no file tells which groups have consumers."""
+
+    lists_groups: Final = True
 
     def hidden_consumers(self) -> str:
         """Return "": ``online`` is not known of any group."""

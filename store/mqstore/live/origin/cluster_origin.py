@@ -29,7 +29,9 @@ from mqstore.live.origin.record_source import ClusterRecords
 from mqstore.live.origin.state import AwayState, ClusterState
 from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import NotServedError
 from mqstore.live.remoting.log_state import log_state, retention_settings
+from mqstore.live.remoting.requests import REQUEST_CODE_NOT_SUPPORTED
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.broker_state import BrokerFacts, GroupMember
@@ -95,6 +97,23 @@ class ClusterOrigin:
         return ClusterRecords(self.name, self.broker, cluster, self.compacted)
 
 
+@dataclass(frozen=True, slots=True)
+class AskedOfBrokers:
+    """What a read asks of brokers beside the messages of the named topics.
+
+    ``with_state`` as in NamedTopics. ``by_group``: it is about groups in topics. ``beside`` are
+    topics that need not be there. ``not_served`` is a request that it needs and no proxy serves.
+    """
+
+    with_state: bool = False
+    by_group: bool = False
+    beside: Collection[str] = ()
+    not_served: str = ""
+
+
+_MESSAGES: Final = AskedOfBrokers()
+
+
 class ClusterBrokers:
     """A cluster as the brokers that it has now: a BrokerFinder."""
 
@@ -103,26 +122,28 @@ class ClusterBrokers:
         settings: ClusterSettings,
         named: Collection[str] = (),
         groups: Collection[str] | None = None,
-        *,
-        with_state: bool = False,
-        by_group: bool = False,
-        beside: Collection[str] = (),
+        asked: AskedOfBrokers = _MESSAGES,
     ) -> None:
         """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
 
         ``named`` are topics, and ``groups`` consumer groups, that the user named; None: it is not
-        about groups. ``with_state`` as in NamedTopics. ``by_group``: it is about groups in topics.
-        ``beside`` are topics that need not be there.
+        about groups.
         """
         self._named = frozenset(named)
-        told = self._named | frozenset(beside)
-        self._told = NamedTopics(told, frozenset(groups or ()), with_state)
+        told = self._named | frozenset(asked.beside)
+        self._told = NamedTopics(told, frozenset(groups or ()), asked.with_state)
         self._lacks_groups = groups is not None and not groups
-        self._lacks_topics = by_group and not named
+        self._lacks_topics = asked.by_group and not named
+        self._not_served = asked.not_served
         self._cluster = Cluster(settings)
         self._fleet = FleetLook(self._cluster)
         self._apart: Cluster | None = None
         self._proxied = ProxiedGroups(self._cluster)
+
+    @property
+    def is_proxy(self) -> bool:
+        """Whether proxies are at the addresses."""
+        return self._cluster.is_proxy
 
     def look(
         self,
@@ -155,7 +176,8 @@ class ClusterBrokers:
         """Return the names of the brokers that are registered now. Raises as Cluster.
 
         Of a proxy, those that have the named topics; raises InvalidOptionError where none is named,
-        or no group for what is about groups, and UnknownTopicError where there is none of them.
+        or no group for what is about groups, UnknownTopicError where there is none of them, and
+        NotServedError for what no proxy serves.
         """
         return self._names(self._cluster)
 
@@ -166,6 +188,9 @@ class ClusterBrokers:
     def _in_routes(self, cluster: Cluster) -> list[str]:
         names = sorted(self._told.topics | topics_of_groups(self._told.groups))
         address = ",".join(cluster.settings.name_servers)
+        if self._not_served:
+            code = REQUEST_CODE_NOT_SUPPORTED
+            raise NotServedError(address, self._not_served, code, "not supported")
         if self._lacks_groups:
             raise InvalidOptionError("groups", "", _NO_GROUPS.format(address=address))
         if self._lacks_topics:

@@ -74,6 +74,8 @@ def topics_of_groups(groups: frozenset[str]) -> set[str]:
 class ProxyState(ClusterState):
     """A BrokerState of named topics and groups. Raises as Cluster#ask_all, and NotServedError."""
 
+    lists_groups = False
+
     def __init__(self, broker: str, cluster: Cluster, named: NamedTopics) -> None:
         super().__init__(broker, cluster)
         self._named = named
@@ -86,7 +88,7 @@ class ProxyState(ClusterState):
             read = route.queues.get(self._broker, 0)
             write = route.write_queues.get(self._broker, 0)
             perm = (READABLE if read else 0) | (WRITABLE if write else 0)
-            found[route.topic] = TopicConfig(read, write, perm)
+            found[route.topic] = TopicConfig(read, write, perm, order=None)
         return found
 
     def groups(self) -> set[str]:

@@ -37,6 +37,8 @@ _OffsetsBy = Mapping[tuple[str, str], Mapping[int, int]]
 class ClusterState:
     """A BrokerState. Raises as Cluster#ask_all."""
 
+    lists_groups = True
+
     def __init__(
         self,
         broker: str,
@@ -184,6 +186,8 @@ class ClusterState:
 
 class AwayState:
     """A BrokerState of a broker that is away: nothing is known of it."""
+
+    lists_groups = True
 
     def topics(self) -> dict[str, TopicConfig]:
         """Return nothing."""

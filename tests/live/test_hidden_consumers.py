@@ -3,7 +3,10 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from live.loopback import FakeCluster
@@ -17,6 +20,7 @@ from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.group_publish import GroupPublisher
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.settings import ClusterSettings
+from mqstore.tables.samples import SAMPLE_SCHEMA, Recording
 
 HEARTBEATS = "DefaultHeartBeatSyncerTopic"
 GROUP = "G"
@@ -143,3 +147,19 @@ def test_a_group_with_consumers_at_a_proxy_is_not_taken(
     (line,) = caplog.messages
     assert f"whether group {GROUP} has consumers at proxies is not known" in line
     assert "by the option proxies" in line
+
+
+@pytest.mark.parametrize(("before", "status"), [(40, "LATE"), (50, "NO_CONSUMERS")])
+def test_a_group_whose_offsets_moved_between_looks_has_consumers(
+    fake: FakeCluster, tmp_path: Path, before: int, status: str
+) -> None:
+    """Which the broker does not know: those of a stream that commits, or of a proxy."""
+    fill(fake)
+    at = datetime.now(UTC) - timedelta(minutes=20)
+    row = {"asOf": at, "brokerName": "broker-a", "group": GROUP, "topic": "T", "queueId": 0}
+    row |= {"minOffset": 0, "brokerOffset": 60, "consumerOffset": before, "lag": 60 - before}
+    with closing(Recording(str(tmp_path / "samples"), 1 << 20)) as recording:
+        rows = pa.Table.from_pylist([row], SAMPLE_SCHEMA)
+        recording.add(rows, int(at.timestamp() * 1000))
+    options = {"subscribe": "T", "groups": GROUP, "samples": str(tmp_path / "samples")}
+    assert {one["status"] for one in table(fake, "forecast", **options)} == {status}

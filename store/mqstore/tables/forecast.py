@@ -150,7 +150,26 @@ def _planned(request: TableRequest) -> list[ForecastPart]:
             moved.append(None)
         else:
             moved.append(series(past, item.group, queue, (as_of_ms, item.high, done)))
+    items = _with_movers(items, moved)
     return [ForecastPart(PackedItems.of(items), asked, as_of_ms, tuple(moved), kept)]
+
+
+def _with_movers(
+    items: Sequence[BacklogItem], moved: Sequence[QueueSeries | None]
+) -> list[BacklogItem]:
+    """Return the items, with ``consumers`` None in place of 0 of groups whose offsets moved.
+
+    Who moves an offset is there, whatever the broker knows of it.
+    """
+    movers = {
+        item.group
+        for item, of_queue in zip(items, moved, strict=True)
+        if of_queue is not None and of_queue.committed[-1] > of_queue.committed[0]
+    }
+    return [
+        replace(item, consumers=None) if item.consumers == 0 and item.group in movers else item
+        for item in items
+    ]
 
 
 FORECAST: Final = Table(

@@ -222,7 +222,7 @@ def comparable(found: list[dict[str, Any]]) -> list[str]:
 def popped(cluster: Servers, group: str, topic: str, queue_id: int) -> None:
     """Pop eight messages of a queue at the broker itself, and acknowledge the first."""
     own = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
-    more = {"maxMsgNums": "8", "invisibleTime": "600000", "pollTime": "0", "initMode": "0"}
+    more = {"maxMsgNums": "8", "invisibleTime": "600000", "pollTime": "60000", "initMode": "0"}
     more |= {"bornTime": str(time.time_ns() // 1_000_000), "expType": "TAG", "exp": "*"}
     with Cluster(ClusterSettings(name_servers=(cluster.name_server,))) as client:
         answer, _ = client.ask(BROKER_NAME, Request("POP_MESSAGE", 200050, own | more))

@@ -29,6 +29,7 @@ from mqlog_jobs.command.parameters import (
     Options,
     Store,
     new_directory,
+    own_directory,
     paths_of,
 )
 from mqlog_jobs.machine.codes import FOUND
@@ -293,7 +294,11 @@ def doctor(
 def demo(
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="Keep the store here; must be new or empty."),
+        typer.Argument(
+            metavar="DIR",
+            callback=own_directory,
+            help="Keep the store here; must be new or empty.",
+        ),
     ] = None,
     picture: Annotated[
         str | None,

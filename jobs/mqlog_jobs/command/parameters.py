@@ -64,6 +64,11 @@ def _directory(parameter: typer.CallbackParam, path: Path) -> Path:
     return path.expanduser()
 
 
+def own_directory(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Return the path of a directory, if one is given. Raises InvalidOptionError for a URI."""
+    return None if path is None else _directory(parameter, path)
+
+
 def new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
     """Return the path of a copy. Raises InvalidOptionError for a URI, and for one that exists."""
     path = _directory(parameter, path)

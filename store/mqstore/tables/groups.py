@@ -7,15 +7,16 @@ subscribe to; of a group without consumers it tells neither.
 Reference: SubscriptionGroupManager, ConsumerManager, ConsumerFilterManager.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from mqstore.backlog.request import named_groups
+from mqstore.backlog.request import group_test, named_groups
 from mqstore.backlog.unseen import warn_of_unseen
-from mqstore.errors import StoreError
+from mqstore.errors import StoreError, shown
 from mqstore.format.names import as_text, is_system_group
 from mqstore.read.broker_state import note_left_out
 from mqstore.read.source import BoundsSource, Snapshot
@@ -24,6 +25,11 @@ from mqstore.tables.columns import BROKER_NAME, Columns, TableRow, batches, sche
 from mqstore.tables.owners import OF_GROUP
 from mqstore.tables.table import BY_GROUP, BY_TOPIC, Table, TableRequest
 
+_LOG = logging.getLogger(__name__)
+_UNTOLD: Final = (
+    "whether there are groups %s is not known: a RocketMQ proxy tells of those that have consumers "
+    "there, or a topic of retries; the name servers' address tells of all"
+)
 GROUP_COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("group", pa.string(), False, "consumer group"),
@@ -142,8 +148,18 @@ def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[PlannedRows]:
 
 
 def _planned_groups(request: TableRequest) -> list[PlannedRows]:
-    chosen, named = request.group_choice(request.known_groups), named_groups(request.groups)
+    named = named_groups(request.groups)
+    if request.stores.is_proxied:  # Which others there are, it does not tell.
+        _warn_of_untold(sorted(named - request.known_groups()))
+        chosen: Callable[[str], object] = group_test(request.groups, system=request.system)
+    else:
+        chosen = request.group_choice(request.known_groups)
     return [part for source, _ in request.sources() for part in plan_groups(source, chosen, named)]
+
+
+def _warn_of_untold(groups: Sequence[str]) -> None:
+    if groups:
+        _LOG.warning(_UNTOLD, ", ".join(map(shown, groups)))
 
 
 def _planned_subscriptions(request: TableRequest) -> list[PlannedRows]:

@@ -60,7 +60,7 @@ def never_committed(group: GroupFacts) -> Iterator[Verdict]:
         numbers = {"queues": len(queues), "lag": messages, "waitsMs": waits_ms}
         yield Verdict(
             "NEVER_COMMITTED", group.group, evidence, numbers,
-            f"mqlog offsets PLACE -g {word(group.group)}", topic.topic,
+            f"mqlog offsets PLACE -g {word(group.group)} -t {word(topic.topic)}", topic.topic,
         )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def inconsistent_subscription(group: GroupFacts) -> Iterator[Verdict]:
             "are consumed depends on the member that has the queue"
         )
         numbers = {"members": len(members), "expressions": len(clients)}
-        command = f"mqlog subscriptions PLACE -g {word(group.group)}"
+        command = f"mqlog subscriptions PLACE -g {word(group.group)} -t {word(topic)}"
         yield Verdict("INCONSISTENT_SUBSCRIPTION", group.group, evidence, numbers, command, topic)
 
 

@@ -40,20 +40,12 @@ GROUPS = ",".join((NAMES.push_group, POPPING, WORKING))
 TOPICS = {"halfmessages": NAMES.transaction, "latency": TRACED}
 """The topic that a table or a command is asked about, where it is not the first one."""
 OF_NOW = {
-    *(
-        "asOf",
-        "lagMs",
-        "etaZero",
-        "etaZeroEarliest",
-        "etaZeroLatest",
-        "ratesMs",
-        "evidence",
-        "numbers",
-    ),
+    *("asOf", "lagMs", "etaZero", "etaZeroEarliest", "etaZeroLatest", "ratesMs"),
+    *("evidence", "numbers", "next"),
     *("storedRate", "storedRateLow", "storedRateHigh"),
     *("consumedRate", "consumedRateLow", "consumedRateHigh"),
 }
-"""Columns that depend on the moment."""
+"""Columns that depend on the moment, or name the place."""
 EMPTY = {"audit", "scheduled"}
 """Tables that have no rows here: what is compared is the same, what is delayed was delivered."""
 SORTED_BY = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, StoreError
 
 FLAGS: Final[dict[str, str]] = {
     "groups": "--group",
@@ -35,6 +35,11 @@ TOPIC_ARGUMENT: Final[dict[str, str]] = {
     "startingOffsets": "TOPIC/QUEUE@OFFSET",
 }
 """Option → argument, of commands whose argument names a topic, a queue and an offset."""
+_NAMED_IN_SQL: Final = {
+    "subscribe": "a RocketMQ proxy lists no topics: name them in the query (topic = 'SHOP_ORDERS')",
+    "groups": "a RocketMQ proxy lists no groups: name them by -o groups=NAMES",
+}
+"""Option that a place behind a proxy misses → what to do in a query."""
 
 
 @contextmanager
@@ -45,3 +50,10 @@ def in_flags() -> Iterator[None]:
     except InvalidOptionError as error:
         error.option = FLAGS.get(error.option, error.option)
         raise
+
+
+def in_words_of_sql(error: StoreError) -> StoreError:
+    """Return the error of a place; of names that a proxy wants, with what to write in a query."""
+    if isinstance(error, InvalidOptionError) and error.option in _NAMED_IN_SQL and not error.value:
+        return InvalidOptionError("QUERY", "", _NAMED_IN_SQL[error.option])
+    return error

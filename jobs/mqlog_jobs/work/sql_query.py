@@ -27,6 +27,7 @@ from mqlog.readable import needed
 from mqlog.scan import Scan
 from mqlog.scanner import BatchScanner
 from mqlog_jobs.machine.codes import INTERRUPTED
+from mqlog_jobs.option_flags import in_words_of_sql
 from mqlog_jobs.output import render, whole_file
 from mqlog_jobs.output.amounts import count, instant
 from mqlog_jobs.output.form import Form
@@ -57,11 +58,6 @@ _ENDS_WITHIN_S: Final = 2.0
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 _MOST_WORDS: Final = 200
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
-_UNNAMED: Final = {
-    "subscribe": "a RocketMQ proxy lists no topics: name them in the query (topic = 'SHOP_ORDERS')",
-    "groups": "a RocketMQ proxy lists no groups: name them by -o groups=NAMES",
-}
-"""What to do by the option of a read that a place behind a proxy misses."""
 _UNKNOWN_NAME: Final = "Catalog Error: Table"
 _CONFINED: Final = {
     "enable_external_access": "false",
@@ -166,7 +162,7 @@ class _Engine:
             raise
         except (self._duckdb.Error, pa.ArrowException, OSError) as error:
             # Arrow makes an OSError of what a reader raises, with a part of its text or none.
-            raise next(map(_in_words_of_sql, self.errors), None) or _named(error) from None
+            raise next(map(in_words_of_sql, self.errors), None) or _named(error) from None
 
 
 def _register(database: Any, named: Named, query: SqlQuery, errors: list[StoreError]) -> None:
@@ -239,8 +235,7 @@ def _topics(named: Named, query: str) -> tuple[list[str], bool]:
         words = _words(query)
         topics = [word for word in words if _is_topic(named, word)]
         if not topics and CATALOG.keys().isdisjoint(words):
-            error.option, error.value, error.expected = "QUERY", query, _UNNAMED["subscribe"]
-            raise
+            raise in_words_of_sql(error) from None
         return topics, False
 
 
@@ -283,13 +278,6 @@ class _SqlScan(Scan):
         except StoreError as error:
             self.__dict__["_errors"].append(error)
             raise
-
-
-def _in_words_of_sql(error: StoreError) -> StoreError:
-    """Return the error of a place; of names that a proxy wants, with what to write instead."""
-    if isinstance(error, InvalidOptionError) and error.option in _UNNAMED and not error.value:
-        return InvalidOptionError("QUERY", "", _UNNAMED[error.option])
-    return error
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -224,7 +224,8 @@ def open_all(
 def _cluster(
     settings: ClusterSettings, named: Collection[str], selection: Selection
 ) -> "ClusterBrokers":
-    from mqstore.live.origin.cluster_origin import AskedOfBrokers, ClusterBrokers
+    from mqstore.live.origin.cluster_origin import ClusterBrokers
+    from mqstore.live.origin.proxy_state import AskedOfBrokers
 
     asked = AskedOfBrokers(
         with_state=selection.with_state,

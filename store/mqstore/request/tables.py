@@ -18,7 +18,7 @@ from mqstore.tables.owners import IS_SYSTEM, Owners
 from mqstore.tables.table import Part, Table, TableRequest
 
 _LOG = logging.getLogger(__name__)
-_UNTOLD: Final = (
+_NULL_COLUMNS: Final = (
     "table %s: a RocketMQ proxy does not tell %s, which are null; the name servers' address does"
 )
 
@@ -89,7 +89,7 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
 @cache
 def _warn_of_untold(table: str, columns: tuple[str, ...]) -> None:
     """Warn, once in a process, of columns that are null through a proxy."""
-    _LOG.warning(_UNTOLD, table, ", ".join(columns))
+    _LOG.warning(_NULL_COLUMNS, table, ", ".join(columns))
 
 
 def _owners(table: Table, stores: OpenStores) -> Owners | None:

@@ -26,7 +26,7 @@ from mqstore.tables.owners import OF_GROUP
 from mqstore.tables.table import BY_GROUP, BY_TOPIC, Table, TableRequest
 
 _LOG = logging.getLogger(__name__)
-_UNTOLD: Final = (
+_UNTOLD_GROUPS: Final = (
     "whether there are groups %s is not known: a RocketMQ proxy tells of those that have consumers "
     "there, or a topic of retries; the name servers' address tells of all"
 )
@@ -150,16 +150,16 @@ def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[PlannedRows]:
 def _planned_groups(request: TableRequest) -> list[PlannedRows]:
     named = named_groups(request.groups)
     if request.stores.is_proxied:  # Which others there are, it does not tell.
-        _warn_of_untold(sorted(named - request.known_groups()))
+        _warn_of_untold_groups(sorted(named - request.known_groups()))
         chosen: Callable[[str], object] = group_test(request.groups, system=request.system)
     else:
         chosen = request.group_choice(request.known_groups)
     return [part for source, _ in request.sources() for part in plan_groups(source, chosen, named)]
 
 
-def _warn_of_untold(groups: Sequence[str]) -> None:
+def _warn_of_untold_groups(groups: Sequence[str]) -> None:
     if groups:
-        _LOG.warning(_UNTOLD, ", ".join(map(shown, groups)))
+        _LOG.warning(_UNTOLD_GROUPS, ", ".join(map(shown, groups)))
 
 
 def _planned_subscriptions(request: TableRequest) -> list[PlannedRows]:

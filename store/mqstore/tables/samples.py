@@ -68,7 +68,7 @@ _MOST_SAMPLED_ROWS: Final = 2_000_000
 _LEAST_GAPS: Final = 3
 _LONG_GAP: Final = 10
 """A gap is long that has so many times the median of all gaps, and LEAST_SPAN_MS."""
-_GAP: Final = (
+_OF_A_GAP: Final = (
     "%s: no sample is of between %s and %s, and others follow each other in about %d s. Nothing "
     "was recorded then, or the clock was set ahead: in that case rates over this time are too low"
 )
@@ -224,7 +224,7 @@ def _warn_of_gap(path: str, times_us: Sequence[int]) -> None:
     usual_us = gaps[len(gaps) // 2][0]
     if longest_us > max(_LONG_GAP * usual_us, LEAST_SPAN_MS * US):
         begin, end = (_moment(us // US) for us in (before_us, before_us + longest_us))
-        _LOG.warning(_GAP, path, begin, end, round(usual_us / US / 1000))
+        _LOG.warning(_OF_A_GAP, path, begin, end, round(usual_us / US / 1000))
 
 
 def _moment(ms: int) -> str:

@@ -19,7 +19,7 @@ STALE_S: Final = 25.0
 """A proxy may give a route as it was for 20 s, and once more while it asks again.
 
 Reference: org.apache.rocketmq.proxy.service.route.TopicRouteService (refreshAfterWrite)."""
-_PAUSE_S: Final = 0.5
+_BETWEEN_ROUTES_S: Final = 0.5
 
 
 def check_once(
@@ -64,7 +64,7 @@ def _with_control(cluster: Cluster, control: str, wanted: set[str]) -> set[str]:
         there -= {broker for broker, _ in check_readable(cluster, [route])}
         if wanted <= there or not cluster.is_proxy or time.monotonic() > until_s:
             return there
-        time.sleep(_PAUSE_S)
+        time.sleep(_BETWEEN_ROUTES_S)
 
 
 def check_readable_back(cluster: Cluster, topic: str) -> None:

@@ -9,7 +9,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
 from mqstore.files.base import bounded_json
@@ -37,12 +37,10 @@ class TopicConfig:
     read_queue_nums: int = config.DEFAULT_QUEUE_NUMS
     write_queue_nums: int = config.DEFAULT_QUEUE_NUMS
     perm: int = config.PERM_READ | config.PERM_WRITE
-    order: bool | None = False
-    """Whether it is an ordered topic; None: a proxy does not tell."""
+    order: bool | None = False  # None: a proxy does not tell.
     has_multi_tags: bool = False
     """Whether its messages may have several tags; they are stored with a flag that says so."""
-    has_batches: bool = False
-    """Whether it has batch ConsumeQueues."""
+    has_batches: bool = False  # It has batch ConsumeQueues.
     is_compacted: bool = False
     """Whether consumers get the newest message of each key alone (cleanup.policy=COMPACTION)."""
 
@@ -93,6 +91,7 @@ class BrokerConfig:
     """The files of one store's config/. Each call reads its file as it is now."""
 
     place: StoreDir
+    lists_groups: ClassVar[bool] = True
 
     def topics(self) -> dict[str, TopicConfig]:
         """Return topics.json, or what is in RocksDB instead; empty if there is neither.
@@ -221,8 +220,6 @@ class BrokerConfig:
 
     def online(self, groups: Iterable[str], left_out: object = None) -> None:
         """Return None: no file tells which groups have consumers."""
-
-    lists_groups: Final = True
 
     def hidden_consumers(self) -> str:
         """Return "": ``online`` is not known of any group."""

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
-from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.errors import StoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import lookup
@@ -23,15 +22,19 @@ from mqstore.live.origin.fleet_look import FleetLook, GroupTest
 from mqstore.live.origin.group_publish import GroupPublisher
 from mqstore.live.origin.members import members
 from mqstore.live.origin.proxied_groups import ProxiedGroups
-from mqstore.live.origin.proxy_state import NamedTopics, ProxyState, topics_of_groups
+from mqstore.live.origin.proxy_state import (
+    OF_MESSAGES,
+    AskedOfBrokers,
+    NamedOfProxy,
+    NamedTopics,
+    ProxyState,
+)
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
 from mqstore.live.origin.state import AwayState, ClusterState
 from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.cluster import Cluster
-from mqstore.live.remoting.errors import NotServedError
 from mqstore.live.remoting.log_state import log_state, retention_settings
-from mqstore.live.remoting.requests import REQUEST_CODE_NOT_SUPPORTED
 from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.broker_state import BrokerFacts, GroupMember
@@ -40,23 +43,6 @@ from mqstore.read.retention import LogState, RetentionPolicy
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
-_NO_GROUPS: Final = (
-    "{address} is a RocketMQ proxy, which lists no groups: give names, no regex, or ask the name "
-    "servers, rocketmq://HOST:9876"
-)
-_NO_TOPICS: Final = (
-    "{address} is a RocketMQ proxy, which lists no topics: name those that the groups consume "
-    "(rocketmq://{address}/TOPIC, subscribe, or -t of a command), or ask the name servers, "
-    "rocketmq://HOST:9876"
-)
-_IN_NO_ROUTE: Final = (
-    "has no topic of retries and none of dead letters that {address} knows, a RocketMQ proxy, and "
-    "nothing else tells which brokers it is on: ask the name servers, rocketmq://HOST:9876"
-)
-_NO_LISTS: Final = (
-    "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
-    "(rocketmq://{address}/TOPIC, or subscribe), or ask the name servers, rocketmq://HOST:9876"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +83,6 @@ class ClusterOrigin:
         return ClusterRecords(self.name, self.broker, cluster, self.compacted)
 
 
-@dataclass(frozen=True, slots=True)
-class AskedOfBrokers:
-    """What a read asks of brokers beside the messages of the named topics.
-
-    ``with_state`` as in NamedTopics. ``by_group``: it is about groups in topics. ``beside`` are
-    topics that need not be there. ``not_served`` is a request that it needs and no proxy serves.
-    """
-
-    with_state: bool = False
-    by_group: bool = False
-    beside: Collection[str] = ()
-    not_served: str = ""
-
-
-_MESSAGES: Final = AskedOfBrokers()
-
-
 class ClusterBrokers:
     """A cluster as the brokers that it has now: a BrokerFinder."""
 
@@ -122,7 +91,7 @@ class ClusterBrokers:
         settings: ClusterSettings,
         named: Collection[str] = (),
         groups: Collection[str] | None = None,
-        asked: AskedOfBrokers = _MESSAGES,
+        asked: AskedOfBrokers = OF_MESSAGES,
     ) -> None:
         """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
 
@@ -132,9 +101,12 @@ class ClusterBrokers:
         self._named = frozenset(named)
         told = self._named | frozenset(asked.beside)
         self._told = NamedTopics(told, frozenset(groups or ()), asked.with_state)
-        self._lacks_groups = groups is not None and not groups
-        self._lacks_topics = asked.by_group and not named
-        self._not_served = asked.not_served
+        self._wanted = NamedOfProxy(
+            self._told,
+            asked.not_served,
+            lacks_groups=groups is not None and not groups,
+            lacks_topics=asked.by_group and not named,
+        )
         self._cluster = Cluster(settings)
         self._fleet = FleetLook(self._cluster)
         self._apart: Cluster | None = None
@@ -183,27 +155,7 @@ class ClusterBrokers:
 
     def _names(self, cluster: Cluster) -> list[str]:
         found = cluster.brokers()
-        return sorted(found) if not cluster.is_proxy else self._in_routes(cluster)
-
-    def _in_routes(self, cluster: Cluster) -> list[str]:
-        names = sorted(self._told.topics | topics_of_groups(self._told.groups))
-        address = ",".join(cluster.settings.name_servers)
-        if self._not_served:
-            code = REQUEST_CODE_NOT_SUPPORTED
-            raise NotServedError(address, self._not_served, code, "not supported")
-        if self._lacks_groups:
-            raise InvalidOptionError("groups", "", _NO_GROUPS.format(address=address))
-        if self._lacks_topics:
-            raise InvalidOptionError("subscribe", "", _NO_TOPICS.format(address=address))
-        if not names:
-            raise InvalidOptionError("subscribe", "", _NO_LISTS.format(address=address))
-        routes = [route for route in cluster.fresh_routes(names) if route is not None]
-        if not routes and not self._told.topics:
-            groups = ",".join(sorted(self._told.groups))
-            raise InvalidOptionError("groups", groups, _IN_NO_ROUTE.format(address=address))
-        if not routes:
-            cluster.known_route(names[-1])
-        return sorted({broker for route in routes for broker in route.brokers})
+        return self._wanted.brokers(cluster) if cluster.is_proxy else sorted(found)
 
     def source(self, broker_name: str) -> "ClusterBounds":
         """Return that broker, registered or not; sources of one finder share connections."""

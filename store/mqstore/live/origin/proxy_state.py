@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from mqstore.errors import InvalidOptionError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.config.pop_files import PopFacts
 from mqstore.format.names import (
@@ -24,11 +25,31 @@ from mqstore.format.pop import REVIVE_GROUP, REVIVE_PREFIX, retry_topics
 from mqstore.live.origin.groups import committed_by
 from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import NotServedError
+from mqstore.live.remoting.requests import REQUEST_CODE_NOT_SUPPORTED
 from mqstore.live.remoting.routes import READABLE, WRITABLE, Route
 
 _OWN_CLIENTS: Final = (
     "a proxy knows the clients of proxies alone, and not those that are connected to brokers: ask "
     "the name servers, rocketmq://HOST:9876"
+)
+
+_NO_GROUPS: Final = (
+    "{address} is a RocketMQ proxy, which lists no groups: give names, no regex, or ask the name "
+    "servers, rocketmq://HOST:9876"
+)
+_NO_TOPICS: Final = (
+    "{address} is a RocketMQ proxy, which lists no topics: name those that the groups consume "
+    "(rocketmq://{address}/TOPIC, subscribe, or -t of a command), or ask the name servers, "
+    "rocketmq://HOST:9876"
+)
+_IN_NO_ROUTE: Final = (
+    "has no topic of retries and none of dead letters that {address} knows, a RocketMQ proxy, and "
+    "nothing else tells which brokers it is on: ask the name servers, rocketmq://HOST:9876"
+)
+_NO_LISTS: Final = (
+    "{address} is a RocketMQ proxy, which lists no topics and no groups: name the topics "
+    "(rocketmq://{address}/TOPIC, or subscribe), or ask the name servers, rocketmq://HOST:9876"
 )
 
 
@@ -69,6 +90,58 @@ class NamedTopics:
 def topics_of_groups(groups: frozenset[str]) -> set[str]:
     """Return the names of the topics that groups have for retries and dead letters."""
     return {f"{prefix}{group}" for group in groups for prefix in (RETRY_PREFIX, DLQ_PREFIX)}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOfBrokers:
+    """What a read asks of brokers beside the messages of the named topics.
+
+    ``with_state`` as in NamedTopics. ``by_group``: it is about groups in topics. ``beside`` are
+    topics that need not be there. ``not_served`` is a request that it needs and no proxy serves.
+    """
+
+    with_state: bool = False
+    by_group: bool = False
+    beside: Collection[str] = ()
+    not_served: str = ""
+
+
+OF_MESSAGES: Final = AskedOfBrokers()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOfProxy:
+    """What was named of a proxy, and what is missing: it lists nothing.
+
+    ``not_served`` is a request that is needed and no proxy serves; "": none. ``lacks_groups``: no
+    group is named of what is about groups, ``lacks_topics``: no topic of what is about these.
+    """
+
+    told: NamedTopics
+    not_served: str = ""
+    lacks_groups: bool = False
+    lacks_topics: bool = False
+
+    def brokers(self, cluster: Cluster) -> list[str]:
+        """Return the brokers that have the named topics; raises as ClusterBrokers#brokers."""
+        names = sorted(self.told.topics | topics_of_groups(self.told.groups))
+        address = ",".join(cluster.settings.name_servers)
+        if self.not_served:
+            code = REQUEST_CODE_NOT_SUPPORTED
+            raise NotServedError(address, self.not_served, code, "not supported")
+        if self.lacks_groups:
+            raise InvalidOptionError("groups", "", _NO_GROUPS.format(address=address))
+        if self.lacks_topics:
+            raise InvalidOptionError("subscribe", "", _NO_TOPICS.format(address=address))
+        if not names:
+            raise InvalidOptionError("subscribe", "", _NO_LISTS.format(address=address))
+        routes = [route for route in cluster.fresh_routes(names) if route is not None]
+        if not routes and not self.told.topics:
+            groups = ",".join(sorted(self.told.groups))
+            raise InvalidOptionError("groups", groups, _IN_NO_ROUTE.format(address=address))
+        if not routes:
+            cluster.known_route(names[-1])
+        return sorted({broker for route in routes for broker in route.brokers})
 
 
 class ProxyState(ClusterState):

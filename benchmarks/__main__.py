@@ -37,6 +37,7 @@ SIZES = {
     "send": 100_000,
     "fleet": 500,
     "stores": 100_000,
+    "kinds": 100_000,
 }
 """Each benchmark, and what it is given at 100 percent; in the order they run."""
 LEAST = 100

@@ -62,6 +62,8 @@ class Sources:
 
     files: tuple[SourceFile, ...]
     file_size: int
+    path: str
+    """The CommitLog's folder, or the first of several, as errors name it."""
 
 
 def find_sources(place: StoreDir, file_size: int | None = None) -> Sources:
@@ -91,7 +93,7 @@ def find_sources(place: StoreDir, file_size: int | None = None) -> Sources:
         believed -= {start}
         files.append(SourceFile(folder, name, known, size))
     files.sort(key=lambda file: (file.start is None, file.start or 0, file.name))
-    return Sources(tuple(files), usual)
+    return Sources(tuple(files), usual, str(place.commit_log[0]))
 
 
 def _together(starts: Sequence[int], apart: int) -> set[int]:

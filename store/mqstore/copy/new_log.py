@@ -133,9 +133,8 @@ class NewLog:
     def _check_made(self) -> list[int]:
         """Return where the files start. Raises CorruptStoreError if there are none."""
         if not self.starts:
-            where = str(self._sources.files[0].folder) if self._sources.files else COMMIT_LOG
             reason = f"no whole record is in these files of {self._size} bytes"
-            raise CorruptStoreError(where, 0, f"{reason}: {_OTHER_SIZE}")
+            raise CorruptStoreError(self._sources.path, 0, f"{reason}: {_OTHER_SIZE}")
         return self.starts
 
     def _doubt(

@@ -74,6 +74,8 @@ class ScanKeywords(TypedDict, total=False):
     body: Value
     body_charset: Value
     body_date_format: Value
+    body_framing: Value
+    body_message: Value
     body_mode: Value
     body_schema: Value
     body_time_zone: Value
@@ -91,6 +93,7 @@ class ScanKeywords(TypedDict, total=False):
     consumer_group: Value
     credentials_file: Value
     decompress: Flag
+    emit_default_values: Flag
     ending_offsets: Value
     ending_offsets_by_timestamp: Value
     ending_timestamp: Value
@@ -165,6 +168,8 @@ class FollowKeywords(TypedDict, total=False):
     body: Value
     body_charset: Value
     body_date_format: Value
+    body_framing: Value
+    body_message: Value
     body_mode: Value
     body_schema: Value
     body_time_zone: Value
@@ -179,6 +184,7 @@ class FollowKeywords(TypedDict, total=False):
     consumer_group: Value
     credentials_file: Value
     decompress: Flag
+    emit_default_values: Flag
     endpoint: Value
     fail_on_data_loss: Flag
     fs: Value

@@ -71,6 +71,6 @@ def test_a_topic_without_objects_has_no_schema(root: Path, run: Run) -> None:
 def test_wrong_arguments_are_refused(root: Path, run: Run) -> None:
     assert "MQLOG_UNKNOWN_TOPIC" in run("schema", root, "NOPE").err
     assert "choose either --ddl or --json" in run("schema", root, "T", "--ddl", "--json").err
-    assert "must be json" in run("schema", root, "T", "-o", "body=text").err
+    assert "must be one of json, avro, protobuf" in run("schema", root, "T", "-o", "body=text").err
     with pytest.raises(InvalidOptionError, match="must be a number of bodies"):
         mqlog.open(root).schema("T", sample=0)

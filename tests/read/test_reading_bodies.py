@@ -168,10 +168,10 @@ def test_a_schema_may_be_a_file(place: mqlog.Place, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"body_schema": DDL}, "is for body=json, not binary"),
-        ({"body": "text", "body_schema": DDL}, "is for body=json, not text"),
+        ({"body_schema": DDL}, "is for body=json|avro|protobuf, not binary"),
+        ({"body": "text", "body_schema": DDL}, "is for body=json|avro|protobuf, not text"),
         ({"body": "json", "columns": "kafka"}, "value, of columns=kafka, has the bytes"),
-        ({"body_mode": "FAILFAST"}, "is for body=text|json, not binary"),
+        ({"body_mode": "FAILFAST"}, "is for body=text|json|avro|protobuf, not binary"),
         ({"body": "json", "body_mode": "x"}, "must be PERMISSIVE, DROPMALFORMED or FAILFAST"),
         ({"body": "json", "body_schema": ""}, "is empty"),
         ({"body": "json", "body_schema": "./no/file"}, "cannot be read"),
@@ -184,6 +184,13 @@ def test_a_schema_may_be_a_file(place: mqlog.Place, tmp_path: Path) -> None:
         ({"body": "json", "body_time_zone": "X/Y"}, "is no time zone"),
         ({"body": "json", "body_timestamp_format": "yyyy-qq"}, "cannot be read"),
         ({"body": "json", "body_timestamp_unit": "ns"}, "must be one of s, ms, us"),
+        ({"body": "json", "body_framing": "auto"}, "is for body=avro|protobuf, not json"),
+        ({"body": "avro", "body_message": "M"}, "is for body=protobuf, not avro"),
+        ({"body": "avro", "body_charset": "gbk"}, "is for body=text|json, not avro"),
+        ({"body": "avro"}, "is needed: the schema of Avro"),
+        ({"body": "protobuf"}, "is needed: the file of a descriptor set"),
+        ({"body": "protobuf", "body_framing": "single"}, "is of Avro alone"),
+        ({"body": "avro", "body_framing": "x"}, "must be one of none, auto, confluent, single"),
     ],
 )
 def test_options_that_contradict_are_refused(

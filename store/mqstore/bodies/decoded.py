@@ -1,12 +1,15 @@
 """What decoding gives, and how its pieces become one array in the order of the bodies."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+_DECODED_BYTES: Final = 1 << 20
+_DECODED_ROWS: Final = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +60,42 @@ def _is_utf8(body: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def by_pieces(
+    bodies: pa.BinaryArray,
+    read: Callable[[bytes], Any],
+    array: Callable[[list[Any]], tuple[pa.Array, dict[int, str]]],
+    kind: pa.DataType,
+) -> DecodedBodies:
+    """Return bodies that are read one by one, and made columns in pieces of bounded bytes.
+
+    ``read`` raises ValueError with the reason of a bad body; ``array`` makes the array of values,
+    and has the reasons of those that do not fit, by their place.
+    """
+    pieces: list[pa.Array] = []
+    values: list[Any] = []
+    size = 0
+    reasons: dict[int, str] = {}
+
+    def finish() -> None:
+        start = sum(len(piece) for piece in pieces)
+        made, misfits = array(values)
+        pieces.append(made)
+        reasons.update({start + place: reason for place, reason in misfits.items()})
+        values.clear()
+
+    for row, scalar in enumerate(bodies):
+        body, value = scalar.as_py(), None
+        try:
+            value = None if body is None else read(body)
+        except ValueError as error:
+            reasons[row] = str(error)
+        values.append(value)
+        size += len(body or b"")
+        if size > _DECODED_BYTES or len(values) == _DECODED_ROWS:
+            finish()
+            size = 0
+    if values:
+        finish()
+    return DecodedBodies(pa.concat_arrays(pieces) if pieces else pa.array([], kind), reasons)

@@ -11,7 +11,14 @@ from mqstore.bodies.ddl import type_ddl
 from mqstore.bodies.infer import BodyReport, FieldReport, SampledBody, infer
 from mqstore.bodies.kinds import some
 from mqstore.bodies.schema_text import BodySchema
-from mqstore.bodies.settings import BodyOptions, body_type, decoder_of, needs_schema
+from mqstore.bodies.settings import (
+    JSON_BODY,
+    PROTOBUF_BODY,
+    BodyOptions,
+    body_type,
+    decoder_of,
+    needs_schema,
+)
 
 _JUDGED_AT_ONCE: Final = 1_000
 _NAMED_FIELDS: Final = 5
@@ -19,6 +26,8 @@ _NAMED_FIELDS: Final = 5
 
 def report_of(options: BodyOptions, bodies: Sequence[SampledBody]) -> BodyReport:
     """Return what a sample says: of the schema of the options, or of one that is taken of it."""
+    if options.body != JSON_BODY:
+        return _given(options, BodyReport(None, len(bodies), 0, 0, {}, (), (), {}), bodies)
     report = infer(bodies)
     if not needs_schema(options):
         return _given(options, report, bodies)
@@ -75,5 +84,17 @@ def _decoded(
         for place, field in enumerate(values.type):
             child = values.field(place)
             valid = pc.and_(values.is_valid(), child.is_valid())
+            if options.body == PROTOBUF_BODY and pa.types.is_nested(child.type):
+                valid = pc.and_(valid, _is_there(child))
             present[field.name] += pc.sum(valid).as_py() or 0
     return len(bodies) - bad.total(), dict(bad), present
+
+
+def _is_there(child: pa.Array) -> pa.Array:
+    """Return where a field of Protobuf has a value: a list or a map that is empty has no byte."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - reads start without it
+
+    if pa.types.is_struct(child.type):
+        return child.is_valid()
+    ends = pc.fill_null(child.offsets.cast(pa.int64()), 0)
+    return pc.greater(ends[1:], ends[:-1])

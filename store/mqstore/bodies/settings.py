@@ -8,32 +8,49 @@ from typing import Any, Final
 import pyarrow as pa
 
 from mqstore.bodies.decoded import BodyDecoder
+from mqstore.bodies.framing import AUTO_FRAMING, CONFLUENT, NO_FRAMING, SINGLE
 from mqstore.bodies.schema_text import SCHEMA, BodySchema, body_schema, json_type
 from mqstore.bodies.text_bodies import UTF_8, InUtf8, TextBodies, charset
 from mqstore.bodies.times import Times, compiled, zone_of
 from mqstore.errors import InvalidOptionError
+from mqstore.options import grammar
 from mqstore.options.option import any_text, one_of, option, options_of
 
 BINARY_BODY: Final = "binary"
 TEXT_BODY: Final = "text"
 JSON_BODY: Final = "json"
+AVRO_BODY: Final = "avro"
+PROTOBUF_BODY: Final = "protobuf"
 PERMISSIVE: Final = "PERMISSIVE"
 DROP_MALFORMED: Final = "DROPMALFORMED"
 FAIL_FAST: Final = "FAILFAST"
 CORRUPT_BODY: Final = "_corruptBody"
 BODY_ERROR: Final = "_bodyError"
-_BODY_FORMATS: Final = (BINARY_BODY, TEXT_BODY, JSON_BODY)
+_BODY_FORMATS: Final = (BINARY_BODY, TEXT_BODY, JSON_BODY, AVRO_BODY, PROTOBUF_BODY)
+_OF_TEXT: Final = (TEXT_BODY, JSON_BODY)
+STRUCTS: Final = (JSON_BODY, AVRO_BODY, PROTOBUF_BODY)
+"""The formats whose bodies are structs."""
 _OF_FORMATS: Final = {
-    "body_schema": (JSON_BODY,),
-    "body_mode": (TEXT_BODY, JSON_BODY),
-    "corrupt_column": (TEXT_BODY, JSON_BODY),
-    "body_charset": (TEXT_BODY, JSON_BODY),
+    "body_schema": STRUCTS,
+    "body_message": (PROTOBUF_BODY,),
+    "body_framing": (AVRO_BODY, PROTOBUF_BODY),
+    "emit_default_values": (PROTOBUF_BODY,),
+    "body_mode": (TEXT_BODY, *STRUCTS),
+    "corrupt_column": (TEXT_BODY, *STRUCTS),
+    "body_charset": _OF_TEXT,
     "body_timestamp_format": (JSON_BODY,),
     "body_date_format": (JSON_BODY,),
     "body_time_zone": (JSON_BODY,),
     "body_timestamp_unit": (JSON_BODY,),
 }
 """The formats that take each option."""
+_SCHEMA_NEEDED: Final = {
+    JSON_BODY: (
+        "is needed here: mqlog schema PLACE TOPIC prints one, and a batch read takes one itself"
+    ),
+    AVRO_BODY: "is needed: the schema of Avro, its file, or a folder of ID.avsc",
+    PROTOBUF_BODY: "is needed: the file of a descriptor set, as protoc makes it, or it in base64",
+}
 
 
 def _mode(name: str, text: str) -> str:
@@ -80,6 +97,11 @@ class BodyOptions:
 
     body: str = option("body", one_of(*_BODY_FORMATS), BINARY_BODY)
     body_schema: BodySchema | None = option(SCHEMA, body_schema)
+    body_message: str | None = option("bodyMessage", _column)
+    body_framing: str = option(
+        "bodyFraming", one_of(NO_FRAMING, AUTO_FRAMING, CONFLUENT, SINGLE), NO_FRAMING
+    )
+    emit_default_values: bool = option("emitDefaultValues", grammar.boolean, False)
     body_mode: str = option("bodyMode", _mode, PERMISSIVE)
     corrupt_column: str = option("columnNameOfCorruptRecord", _column, CORRUPT_BODY)
     body_charset: str = option("bodyCharset", _charset, UTF_8)
@@ -104,6 +126,9 @@ def check_formats(options: BodyOptions, given: Any) -> None:
         if name in given and options.body not in formats:
             expected = f"is for body={'|'.join(formats)}, not {options.body}"
             raise InvalidOptionError(name, given[name], expected)
+    if (options.body, options.body_framing) == (PROTOBUF_BODY, SINGLE):
+        expected = f"is of Avro alone: Protobuf has {NO_FRAMING}, {AUTO_FRAMING}, {CONFLUENT}"
+        raise InvalidOptionError("bodyFraming", options.body_framing, expected)
     if options.body_schema is not None:
         kind = body_type(options)
         for name in (options.corrupt_column, BODY_ERROR):
@@ -128,15 +153,19 @@ def body_type(options: BodyOptions) -> pa.DataType:
         return pa.binary()
     if options.body == TEXT_BODY:
         return pa.string()
-    return _struct(options.body, _needed(options))
+    return _struct(options.body, _needed(options), options.body_message)
 
 
 def decoder_of(options: BodyOptions) -> BodyDecoder:
     """Return a new decoder of bodies that are typed."""
-    from mqstore.bodies.json_bodies import JsonBodies  # noqa: PLC0415 - reads start without it
-
     if options.body == TEXT_BODY:
         return TextBodies(options.body_charset)
+    return _of_json(options) if options.body == JSON_BODY else _of_binary(options)
+
+
+def _of_json(options: BodyOptions) -> BodyDecoder:
+    from mqstore.bodies.json_bodies import JsonBodies  # noqa: PLC0415 - reads start without it
+
     times = Times(
         options.body_time_zone,
         options.body_timestamp_unit,
@@ -147,15 +176,31 @@ def decoder_of(options: BodyOptions) -> BodyDecoder:
     return decoder if options.body_charset == UTF_8 else InUtf8(options.body_charset, decoder)
 
 
+def _of_binary(options: BodyOptions) -> BodyDecoder:
+    from mqstore.bodies import avro_bodies, binary_schemas, protobuf_bodies  # noqa: PLC0415 - as above
+
+    schema = _needed(options)
+    if options.body == AVRO_BODY:
+        schemas = binary_schemas.avro_schemas_of(schema)
+        return avro_bodies.AvroBodies(schemas, options.body_framing)
+    message, _ = binary_schemas.protobuf_message(schema, options.body_message)
+    return protobuf_bodies.ProtobufBodies(
+        message, options.body_framing, with_defaults=options.emit_default_values
+    )
+
+
 def _needed(options: BodyOptions) -> BodySchema:
     if options.body_schema is None:
-        expected = (
-            "is needed here: mqlog schema PLACE TOPIC prints one, and a batch read takes one itself"
-        )
-        raise InvalidOptionError(SCHEMA, "", expected)
+        raise InvalidOptionError(SCHEMA, "", _SCHEMA_NEEDED[options.body])
     return options.body_schema
 
 
 @lru_cache(maxsize=64)
-def _struct(_body: str, schema: BodySchema) -> pa.DataType:
-    return json_type(schema)
+def _struct(body: str, schema: BodySchema, message: str | None) -> pa.DataType:
+    if body == JSON_BODY:
+        return json_type(schema)
+    from mqstore.bodies import binary_schemas  # noqa: PLC0415 - most reads need no other format
+
+    if body == AVRO_BODY:
+        return binary_schemas.avro_schemas_of(schema).reader.type.arrow
+    return binary_schemas.protobuf_message(schema, message)[1]

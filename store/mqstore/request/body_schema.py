@@ -9,7 +9,7 @@ from typing import Final
 from mqstore.bodies.infer import BodyReport, SampledBody
 from mqstore.bodies.judged import report_of
 from mqstore.bodies.schema_text import SCHEMA, BodySchema
-from mqstore.bodies.settings import BINARY_BODY, JSON_BODY, needs_schema
+from mqstore.bodies.settings import BINARY_BODY, STRUCTS, body_type, needs_schema
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -75,9 +75,11 @@ def schema_report(options: ReadOptions, count: int) -> BodyReport:
 
     Raises InvalidOptionError for bodies that have no schema, and as ``sampled``.
     """
-    if options.body != JSON_BODY:
-        expected = f"must be {JSON_BODY}: bodies of {options.body} have no schema"
+    if options.body not in STRUCTS:
+        expected = f"must be one of {', '.join(STRUCTS)}: bodies of {options.body} have no schema"
         raise InvalidOptionError("body", options.body, expected)
+    if not needs_schema(options):
+        body_type(options)  # Raises: before the place is read.
     return report_of(options, sampled(options, count))
 
 
@@ -94,7 +96,7 @@ def with_schema(options: ReadOptions) -> ReadOptions:
     if not report.ddl:
         expected = (
             f"cannot be taken of the bodies: {len(bodies):,} were looked at, and none is an object "
-            "of JSON_BODY with fields; write the schema"
+            "of JSON with fields; write the schema"
         )
         raise InvalidOptionError(SCHEMA, "", expected)
     _LOG.warning(_SCHEMA_TAKEN, report.fit, report.sampled, shown(report.ddl, 100_000))

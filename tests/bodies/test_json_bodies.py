@@ -5,6 +5,7 @@ import math
 import random
 import time
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -96,18 +97,40 @@ def test_mutated_bodies_are_read_as_an_exact_decoder_reads_them(share: float) ->
     assert wrong[:5] == []
 
 
-def test_the_fast_way_reads_what_is_sound() -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda n: ODD["int as text"],
+        lambda n: b'{"i": %d}' % (10**19 + n),
+        lambda n: b'{"n": %d.5}' % n,
+        lambda n: b'{"m": "%d.1"}' % (10**20 + n),
+        lambda n: b'{"day": "2026-13-%02d"}' % (n % 28),
+        lambda n: good(random.Random(n), n)[:-9],
+        lambda n: ODD["a key twice"],
+        lambda n: list(ODD.values())[n % len(ODD)],
+    ],
+    ids=["text", "large", "fraction", "decimal", "date", "cut", "twice", "all"],
+)
+@pytest.mark.parametrize("more", [b"", b', "unknown": 1}'], ids=["", "with a field more"])
+def test_one_odd_body_in_a_hundred_leaves_the_others_to_the_fast_way(
+    kind: Callable[[int], bytes], more: bytes
+) -> None:
     rng = random.Random(1)
     decoder = JsonBodies(KIND, UTC)
     asked: list[bytes] = []
     slow = JsonValues(KIND, UTC)
     decoder._slow.read = lambda body: (asked.append(body), slow.read(body))[1]  # type: ignore[method-assign, func-returns-value]
     bodies = [good(rng, 61 * number + 1) for number in range(MANY)]
-    for place in range(0, MANY, 100):
-        bodies[place] = ODD["int as text"]
+    bodies = [body[:-1] + more if more else body for body in bodies]
+    for place in range(50, MANY, 100):
+        bodies[place] = kind(place)
     found = decoder.decode(pa.array(bodies, pa.binary()))
-    assert len(found.reasons) == MANY // 100
-    assert len(asked) < MANY // 50
+    assert len(asked) < MANY // 100 * 4
+    near = [row for row in range(MANY) if row % 100 in {49, 50, 51}]
+    reasons = {n: found.reasons[row] for n, row in enumerate(near) if row in found.reasons}
+    values = found.values.take(pa.array(near))
+    assert wrong_rows([bodies[row] for row in near], DecodedBodies(values, reasons)) == []
+    assert set(found.reasons) <= set(near)
 
 
 def test_a_topic_whose_times_are_numbers_is_read_by_the_fast_way() -> None:
@@ -210,6 +233,22 @@ def test_large_bodies_and_a_million_brackets_take_bounded_memory_and_time() -> N
     assert time.process_time() - clock < 20
     assert found.values[0].as_py() == {"i": 1}
     assert [row for row in found.reasons if row % 3 == 2] == [2, 5, 8] or len(found.reasons) >= 3
+
+
+def test_the_values_of_slow_bodies_are_made_columns_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = json.dumps({"m": {f"k{n}": n for n in range(500)}}).encode()
+    bodies = pa.array([body] * 40, pa.binary())
+    peaks = []
+    for size in (1, 1 << 30):
+        monkeypatch.setattr("mqstore.bodies.json_bodies._ONE_BY_ONE_BYTES", size)
+        tracemalloc.start()
+        found = JsonBodies(parse_ddl("m MAP<STRING, BIGINT>"), UTC).decode(bodies)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert [len(value["m"]) for value in found.values.to_pylist()] == [500] * 40
+    assert peaks[0] < peaks[1] / 4
 
 
 def test_rows_out_are_bodies_in_however_they_are_cut_into_batches() -> None:

@@ -10,14 +10,19 @@ from numpy.typing import NDArray
 
 from mqstore.bodies.decoded import DecodedBodies, assembled, text_rows
 from mqstore.bodies.json_blocks import Failure, JsonBlocks
+from mqstore.bodies.json_suspects import SuspectNumbers
 from mqstore.bodies.json_values import JsonValues
 from mqstore.bodies.times import Times
 
 Rows = NDArray[np.int64]
 _JSON_BLOCK_ROWS: Final = 8_192
-_PART_ROWS: Final = 512
+_PART_ROWS: Final = 256
 _JSON_BLOCK_BYTES: Final = 8 << 20
+_ONE_BY_ONE_BYTES: Final = 1 << 20
+"""Of bodies whose values are held as objects of Python before they are a column."""
 _FEW: Final = 4
+_ODD_SHARE: Final = 0.25
+"""Of rows that the fast way does not read: with more, the slow way is the faster one."""
 _MOST_WORK: Final = 4
 """How often, at most, the rows of a block are read by the fast way."""
 _JUDGED: Final = 64
@@ -33,6 +38,7 @@ class JsonBodies:
         self._kind = kind
         self._slow = JsonValues(kind, times)
         self._fast = JsonBlocks(kind, times) if JsonBlocks.takes(kind) else None
+        self._suspects = SuspectNumbers.of(kind)
         self._rest = 0
 
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
@@ -63,6 +69,7 @@ class JsonBodies:
             slow.append(block)
             return
         todo, work, left = [block], 0, 0
+        searched: set[str] = set()
         while todo:
             rows = todo.pop()
             if len(rows) <= _FEW or work > _MOST_WORK * len(block):
@@ -79,26 +86,55 @@ class JsonBodies:
                     rows, values = rows[sound], values.filter(pa.array(sound))
                 fast.append((rows, values))
                 continue
-            row = found.row
-            work += len(rows) if row is None or row >= len(rows) else row + 1
-            odd, parts = _cut(bodies, rows, found)
+            row = found.row if found.row is not None and found.row < len(rows) else None
+            work += len(rows) if row is None else row + 1
+            how = "stops" if row is not None else "numbers"
+            if how not in searched and len(rows) > _PART_ROWS:
+                searched.add(how)
+                work += len(rows)
+                odd, parts = self._without_odd(blocks, bodies, rows, row)
+            else:
+                odd, parts = _cut(bodies, rows, found)
             slow.append(odd)
             left += len(odd)
             todo += parts
         if len(block) >= _JUDGED and left > len(block) // 2:
             self._rest = _REST_BLOCKS
 
+    def _without_odd(
+        self, blocks: JsonBlocks, bodies: pa.BinaryArray, rows: Rows, stop: int | None
+    ) -> tuple[Rows, list[Rows]]:
+        """Return the rows that the fast way does not read, and the others.
+
+        The reader stopped at ``stop``, or at a number that it did not take, None. Where too many
+        are odd all are.
+        """
+        taken = _taken(bodies, rows)
+        odd = np.zeros(len(rows), np.bool_)
+        if stop is not None:
+            odd[blocks.odd_rows(taken, stop)] = True
+        elif self._suspects is not None:
+            odd |= self._suspects.rows(taken).to_numpy(zero_copy_only=False)
+        if odd.sum() > _ODD_SHARE * len(rows):
+            return (rows, []) if stop is not None else (rows[:0], _parts(rows))
+        return rows[odd], [rows[~odd]] if odd.any() else _parts(rows)
+
     def _with_slow(
         self, bodies: pa.BinaryArray, fast: list[tuple[Rows, pa.Array]], slow: Rows
     ) -> DecodedBodies:
-        values: list[dict[str, Any] | None] = []
+        pieces = list(fast)
         reasons: dict[int, str] = {}
-        for row in slow.tolist():
-            value, reason = self._slow.read(bodies[row].as_py())
+        start, size, values = 0, 0, list[dict[str, Any] | None]()
+        for place, row in enumerate(slow.tolist(), 1):
+            body = bodies[row].as_py()
+            value, reason = self._slow.read(body)
             values.append(value)
+            size += len(body)
             if reason is not None:
                 reasons[row] = reason
-        pieces = [*fast, (slow, pa.array(values, self._kind))]
+            if size > _ONE_BY_ONE_BYTES or place == len(slow):
+                pieces.append((slow[start:place], pa.array(values, self._kind)))
+                start, size, values = place, 0, []
         return DecodedBodies(assembled(pieces, self._kind), reasons)
 
 
@@ -127,15 +163,18 @@ def _cut(bodies: pa.BinaryArray, rows: Rows, failure: Failure) -> tuple[Rows, li
     none = rows[:0]
     if failure.row is not None and failure.row < len(rows):
         row = failure.row
-        rest = rows[row + 1 :]
-        parts = [rest[n : n + _PART_ROWS] for n in range(0, len(rest), _PART_ROWS)]
-        return rows[row : row + 1], [part for part in (*parts[::-1], rows[:row]) if len(part)]
+        parts = [*_parts(rows[row + 1 :])[::-1], rows[:row]]
+        return rows[row : row + 1], [part for part in parts if len(part)]
     if failure.value is not None:
         has = pc.match_substring(_taken(bodies, rows), failure.value)
         mask = has.to_numpy(zero_copy_only=False)
         if mask.any() and not mask.all():
-            return rows[mask], [rows[~mask]]
+            return rows[mask], _parts(rows[~mask])
     if len(rows) <= 2 * _FEW:
         return rows, []
     half = len(rows) // 2
     return none, [rows[half:], rows[:half]]
+
+
+def _parts(rows: Rows) -> list[Rows]:
+    return [rows[n : n + _PART_ROWS] for n in range(0, len(rows), _PART_ROWS)]

@@ -211,3 +211,14 @@ def test_a_warning_about_a_hostile_name_shows_no_control_characters(
 
     assert exit_codes.run(warn) == 0
     assert capsys.readouterr().err == "the IndexFiles of /data/a\\x1b[2J\\nb do not cover it\n"
+
+
+def test_an_error_that_stands_in_the_plan_of_a_query_is_not_the_reason() -> None:
+    """As the refusals of rows do, which are a part of the plan whatever ended the query."""
+    plan = "=== Streaming Query ===\nLogical Plan:\nraise_error([MQLOG_INVALID_OPTION] option --to)"
+    reason = "[MQLOG_DATA_LOSS] T/0: lost"
+    assert (
+        exit_codes.problem_of(ValueError(f"[STREAM_FAILED] No space left on device\n{plan}"))
+        is None
+    )
+    assert exit_codes.problem_of(ValueError(f"[STREAM_FAILED]\n{reason}\n{plan}")) == reason

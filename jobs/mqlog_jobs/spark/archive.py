@@ -10,6 +10,7 @@ place has now are one transaction.
 """
 
 import argparse
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -36,6 +37,13 @@ from pyspark_mqlog.versions import INSTALLED
 
 AVAILABLE_NOW: Final = "availableNow"
 _IDENTITY: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")
+_NO_SPACE: Final = "No space left on device"
+_LEFT: Final = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
+_EMPTY_FILES: Final = (
+    "has files of a run that ended before its first micro-batch, as on a full disk, and Spark goes "
+    "on with none of them: remove the files in its folder offsets whose names begin with a point "
+    "and end with .tmp or .tmp.crc. No row was archived then, so none comes twice"
+)
 _CONFLICTS: Final = (
     "CONCURRENT_STREAM_LOG_UPDATE",
     "ConcurrentTransactionException",
@@ -200,12 +208,20 @@ def _stream(
 
 
 def _wait(query: StreamingQuery, checkpoint: str) -> None:
-    """Wait until a query ends. Raises InvalidOptionError if another one has its checkpoint."""
+    """Wait until a query ends.
+
+    Raises InvalidOptionError if another one has its checkpoint, or a full disk left files in it
+    that Spark refuses, and OSError where a disk is full.
+    """
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
         if any(name in str(error) for name in _CONFLICTS):
             raise InvalidOptionError("--checkpoint", checkpoint, IN_USE) from error
+        if _NO_SPACE in str(error):
+            raise OSError(errno.ENOSPC, _NO_SPACE, checkpoint) from error
+        if _LEFT in str(error):
+            raise InvalidOptionError("--checkpoint", checkpoint, _EMPTY_FILES) from error
         raise
     except KeyboardInterrupt:
         query.stop()

@@ -16,7 +16,7 @@ from mqstore.errors import StoreError, printable, shown
 
 STANDARD_OUTPUT: Final = "standard output"
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
-_PLAN: Final = "=== Streaming Query ==="
+_IN_PLAN: Final = re.compile(r"raise_error\([^\n]*")
 
 
 class _PrintableFormatter(logging.Formatter):
@@ -70,8 +70,8 @@ def problem_of(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, OSError):
         return reason(error)
-    # The plan of a query, behind that line, has texts of errors that did not happen.
-    found = _CONDITION.search(str(error).partition(_PLAN)[0])
+    # A plan of Spark has texts of errors that did not happen.
+    found = _CONDITION.search(_IN_PLAN.sub("", str(error)))
     if found is None and _is_refusal(error):  # Its lines behind the first are Spark's plan.
         return str(error).splitlines()[0].rstrip(";")
     return found[0] if found else None

@@ -15,8 +15,7 @@ from mqstore.errors import DataLossError, StoreError, UnknownTopicError
 from mqstore.request.chosen_queues import message_slices, open_stores, without_start
 from mqstore.request.plan import ReadPlan, Work
 from mqstore.request.read_options import ReadOptions
-from pyspark_mqlog.compat import to_arrow
-from pyspark_mqlog.schema import conform
+from pyspark_mqlog.schema import conform, to_arrow
 from pyspark_mqlog.worker import freeze_once, named_errors
 
 

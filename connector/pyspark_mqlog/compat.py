@@ -1,9 +1,7 @@
-"""The differences between the versions of Spark that mqlog runs on, 4.0 to 4.x.
+"""The differences between the versions of Spark that have the data source, 4.0 to 4.x.
 
 The other modules are written for the newest version. Each name below is chosen once, at import:
 
-- Before 4.2 ``to_arrow_schema`` has no parameter ``timezone``; timestamps are UTC. ``to_arrow``
-  can go with 4.1.
 - Before 4.2 there is no ``pyspark.sql.streaming.datasource``: a trigger has no limits for a Python
   source. The classes of limits can go with 4.1.
 - Before 4.2 ``latestOffset`` has no parameter for the start, and AvailableNow is one micro-batch.
@@ -14,18 +12,15 @@ The other modules are written for the newest version. Each name below is chosen 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamWriter,
 )
-from pyspark.sql.pandas import types
-from pyspark.sql.types import StructType
 
-from pyspark_mqlog.versions import LIMITS_SINCE, SPARK
+from pyspark_mqlog.versions import HAS_LIMITS, SPARK
 
 __all__ = [
     "HAS_LIMITS",
@@ -37,10 +32,7 @@ __all__ = [
     "ReadMinRows",
     "StreamArrowWriter",
     "SupportsTriggerAvailableNow",
-    "to_arrow",
 ]
-
-HAS_LIMITS: Final = SPARK >= LIMITS_SINCE
 
 Json = dict[str, Any]
 
@@ -94,10 +86,3 @@ else:
         Spark 4.0 gives them to every DataSourceArrowWriter, also of a stream, and Rows to others
         (pyspark.sql.worker.write_into_data_source).
         """
-
-
-def to_arrow(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of batches of ``schema``."""
-    if HAS_LIMITS:
-        return types.to_arrow_schema(schema, timezone="UTC")
-    return types.to_arrow_schema(schema)

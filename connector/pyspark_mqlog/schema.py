@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas import types
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -19,7 +19,7 @@ from mqstore.bodies.settings import needs_schema
 from mqstore.errors import InvalidSchemaError
 from mqstore.request.plan import read_schema, schema_of
 from mqstore.request.read_options import ReadOptions
-from pyspark_mqlog.compat import to_arrow
+from pyspark_mqlog.versions import HAS_LIMITS
 
 _BODY_COLUMN: Final = "body"
 _ANY_BODY: Final = BodySchema("", "unread STRING")
@@ -63,7 +63,7 @@ def with_body_of(schema: StructType, options: ReadOptions) -> ReadOptions:
         raise InvalidSchemaError(given.name, given.dataType.simpleString(), expected)
     try:
         text = to_ddl(to_arrow(StructType([given])).field(0).type)
-    except (PySparkTypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise InvalidSchemaError(_BODY_COLUMN, given.dataType.simpleString(), str(error)) from None
     return replace(options, body_schema=BodySchema(text, text))
 
@@ -73,13 +73,23 @@ def to_struct(schema: pa.Schema) -> StructType:
     return StructType([StructField(f.name, from_arrow_type(f.type), f.nullable) for f in schema])
 
 
+def to_arrow(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark expects of batches of ``schema``; timestamps are UTC.
+
+    Raises TypeError, pyspark's own from Spark 3.5 on, or ValueError for a type that Arrow lacks.
+    """
+    if HAS_LIMITS:  # Before 4.2 there is no parameter ``timezone``.
+        return types.to_arrow_schema(schema, timezone="UTC")
+    return types.to_arrow_schema(schema)
+
+
 def write_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of a DataFrame to write; raises InvalidSchemaError if it has none."""
     fields: list[pa.Field] = []
     for field in schema.fields:
         try:
             fields += to_arrow(StructType([field]))
-        except (PySparkTypeError, ValueError):  # ValueError: array<void>, as array() is
+        except (TypeError, ValueError):  # ValueError: array<void>, as array() is
             raise InvalidSchemaError(
                 field.name, field.dataType.simpleString(), "no column of a message has this type"
             ) from None

@@ -1,4 +1,4 @@
-"""The version of Spark, and the refusal of one that is missing or too old.
+"""The version of Spark, and the refusal of one that is missing or has no Python data sources.
 
 Imports nothing of Spark SQL.
 """
@@ -34,15 +34,22 @@ def major_minor(version: str) -> tuple[int, int]:
 def refuse_older(version: str) -> None:
     """Raise SparkTooOldError if ``version`` of Spark is older than ``OLDEST``."""
     if major_minor(version) < OLDEST:
-        from pyspark_mqlog.errors import SparkTooOldError  # noqa: PLC0415 - keeps imports light
+        raise too_old(version)
 
-        oldest = ".".join(map(str, OLDEST))
-        raise SparkTooOldError(
-            f"this is Spark {version}, mqlog needs {oldest} or newer: pip install "
-            f"'pyspark>={oldest},<5', or a cluster with such a Spark"
-        )
+
+def too_old(version: str) -> Exception:
+    """Return the SparkTooOldError for a Spark of ``version``, which has no Python data sources."""
+    from pyspark_mqlog.errors import SparkTooOldError  # noqa: PLC0415 - keeps imports light
+
+    oldest = ".".join(map(str, OLDEST))
+    return SparkTooOldError(
+        f"this is Spark {version}, and format('mqlog'), streams and jobs need {oldest} or newer: "
+        f"pip install 'pyspark>={oldest},<5', or a cluster with such a Spark. On Spark 3.4 and 3.5 "
+        "pyspark_mqlog.read(spark, path, topic) and pyspark_mqlog.write(frame, path) read and write"
+    )
 
 
 INSTALLED: Final[str] = pyspark.__version__
 """The version of the pyspark that is imported: the driver's, or that of a worker."""
 SPARK: Final = major_minor(INSTALLED)
+HAS_LIMITS: Final = SPARK >= LIMITS_SINCE

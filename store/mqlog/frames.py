@@ -28,6 +28,7 @@ _COLLECTED_HOW: Final = {
     "LazyFrame": "a LazyFrame has no rows yet: write frame.collect()",
 }
 _PAIRS: Final = "must be a dict of texts, numbers without a fraction and bools"
+_PLAIN_OF_VIEWS: Final = {"string_view": pa.string(), "binary_view": pa.binary()}
 _ROWS_OF_A_PART: Final = 4_096
 """How many dicts of an iterator become one batch."""
 _REFUSALS: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -272,13 +273,13 @@ def _plain(kind: pa.DataType, name: str = "") -> pa.DataType:
         return PROPERTIES_MAP
     if _is_list(kind):
         return pa.list_(_plain(kind.value_type))
-    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return views.get(kind, kind)
+    return _PLAIN_OF_VIEWS.get(str(kind), kind)
 
 
 def _is_list(kind: pa.DataType) -> bool:
     lists = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
-    return any(getattr(pa.types, f"is_{name}")(kind) for name in lists)
+    tests = (getattr(pa.types, f"is_{name}", None) for name in lists)  # 14 has no views.
+    return any(test(kind) for test in tests if test is not None)
 
 
 def _is_text(kind: pa.DataType) -> bool:

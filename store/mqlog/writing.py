@@ -1,8 +1,9 @@
 """Rows into a store or a cluster."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import PathLike, fsdecode
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
 import pyarrow as pa
 
@@ -22,6 +23,9 @@ from mqstore.write.stage.job import Manifest
 from mqstore.write.stage.settings import WriteSettings
 from mqstore.write.stage.task import stage
 
+Task: TypeAlias = Callable[[Iterable[pa.RecordBatch], int, int], Any]
+"""Stages or sends the rows of a partition, in an attempt; returns its report, for the commit."""
+Tasks: TypeAlias = Callable[[Task], list[Any]]
 _MISSING: Final = "a write needs the path of one store, or of one cluster"
 
 
@@ -56,16 +60,28 @@ def write(data: Any, path: str | PathLike[str], /, **options: Unpack[WriteKeywor
     with in_keywords():
         settings = write_settings((fsdecode(path),), texts(options), _MISSING)
         rows = reader_of_rows(data)
-        if isinstance(settings, WriteSettings):
-            return _to_store(settings, rows)
-        return _to_cluster(settings, rows)
+        return write_by_tasks(settings, rows.schema, lambda task: [task(rows, 0, 0)])
 
 
-def _to_store(settings: WriteSettings, rows: pa.RecordBatchReader) -> WriteResult:
-    job = prepare(settings, rows.schema)
+def write_by_tasks(
+    settings: WriteSettings | SendSettings, schema: pa.Schema, run: Tasks
+) -> WriteResult:
+    """Write what the tasks of ``run`` are given; ``schema`` is that of their rows.
+
+    ``run`` gets a function of the rows, the partition and the attempt of a task, runs it for each
+    task, in another process if it likes, and returns the reports in the order of the partitions.
+    Raises as ``write``.
+    """
+    if isinstance(settings, WriteSettings):
+        return _to_store(settings, schema, run)
+    return _to_cluster(settings, schema, run)
+
+
+def _to_store(settings: WriteSettings, schema: pa.Schema, run: Tasks) -> WriteResult:
+    job = prepare(settings, schema)
     manifests: list[Manifest] = []
     try:
-        manifests.append(stage(job, rows, partition=0, attempt=0))
+        manifests += run(lambda rows, p, attempt: stage(job, rows, partition=p, attempt=attempt))
     except BaseException:
         abort(job, manifests)
         raise
@@ -73,12 +89,12 @@ def _to_store(settings: WriteSettings, rows: pa.RecordBatchReader) -> WriteResul
     return WriteResult(done.messages, done.skipped, done.is_repeated)
 
 
-def _to_cluster(settings: SendSettings, rows: pa.RecordBatchReader) -> WriteResult:
-    job = prepare_to_send(settings, rows.schema)
-    run = hand_on if settings.delivery == EXACTLY_ONCE else send
+def _to_cluster(settings: SendSettings, schema: pa.Schema, run: Tasks) -> WriteResult:
+    job = prepare_to_send(settings, schema)
+    deliver = hand_on if settings.delivery == EXACTLY_ONCE else send
     reports: list[SendReport] = []
     try:
-        reports.append(run(job, rows, partition=0, attempt=0))
+        reports += run(lambda rows, p, attempt: deliver(job, rows, partition=p, attempt=attempt))
         done = complete(job, reports, "write")
     except BaseException:
         withdraw(job, reports)

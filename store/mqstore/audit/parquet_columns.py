@@ -8,6 +8,7 @@ import pyarrow as pa
 from mqstore.audit.rows import AuditRule
 from mqstore.audit.table_files import BY_SPARK, TableFile, refused
 from mqstore.codec import compute as pc
+from mqstore.codec.arrow_kinds import is_any_binary, is_any_text
 from mqstore.codec.schema import BY_NAME, FIRST_MS, LAST_MS, message_schema
 
 BROKER: Final = "brokerName"
@@ -103,18 +104,12 @@ def _fits(held: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _is_text(held: pa.DataType) -> bool:
     plain = held.value_type if pa.types.is_dictionary(held) else held
-    return any(test(plain) for test in _TEXT_TYPES)
+    return is_any_text(plain)
 
 
-def _is_bytes(held: pa.DataType) -> bool:
-    return any(test(held) for test in _BYTE_TYPES)
-
-
-_TEXT_TYPES: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTE_TYPES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...]] = (
     (pa.types.is_string, _is_text),
-    (pa.types.is_binary, _is_bytes),
+    (pa.types.is_binary, is_any_binary),
     (pa.types.is_integer, pa.types.is_integer),
     (pa.types.is_timestamp, pa.types.is_timestamp),
 )

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.codec import compute as pc
+from mqstore.codec.arrow_kinds import is_any_binary, is_any_text
 from mqstore.codec.compression import UNKNOWN_CRC, StoredCompression, stored_compression
 from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import COLUMNS
@@ -209,27 +210,14 @@ def _not_utf8(column: pa.Array) -> Mask:
 def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return any(t(kind) for t in (pa.types.is_string, pa.types.is_large_string, _is_view)) or (
-        pa.types.is_null(kind)
-    )
-
-
-def _is_view(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string_view(kind))
+    return is_any_text(kind) or bool(pa.types.is_null(kind))
 
 
 def _is_body(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_body(kind.value_type)
-    return _is_text(kind) or any(
-        t(kind)
-        for t in (
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-            pa.types.is_fixed_size_binary,
-            pa.types.is_binary_view,
-        )
-    )
+    is_bytes = is_any_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return _is_text(kind) or bool(is_bytes)
 
 
 def _is_keys(kind: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import dataset, fs
 
-from mqstore.codec.arrow_kinds import is_any_text
+from mqstore.codec.arrow_compat import is_any_text
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.read.source import QueueSlice
 from mqstore.request.narrow import Left, narrowed

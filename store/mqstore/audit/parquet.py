@@ -218,4 +218,6 @@ def _read(file: TableFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _named(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
-    return batch.rename_columns([names[own] for own in batch.schema.names])
+    return pa.RecordBatch.from_arrays(
+        batch.columns, names=[names[own] for own in batch.schema.names]
+    )

@@ -8,7 +8,7 @@ import pyarrow as pa
 from mqstore.audit.rows import AuditRule
 from mqstore.audit.table_files import BY_SPARK, TableFile, refused
 from mqstore.codec import compute as pc
-from mqstore.codec.arrow_kinds import is_any_binary, is_any_text
+from mqstore.codec.arrow_compat import is_any_binary, is_any_text
 from mqstore.codec.schema import BY_NAME, FIRST_MS, LAST_MS, message_schema
 
 BROKER: Final = "brokerName"

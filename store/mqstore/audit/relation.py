@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.codec import compute as pc
+from mqstore.codec.arrow_compat import with_column
 from mqstore.errors import InvalidOptionError
 from mqstore.format.arrays import Int64s
 
@@ -180,9 +181,8 @@ class Naming:
                 names[rows] = list(self._of_target(queue, places[rows], number, at))
             else:
                 names[rows] = [_name(queue, place) for place in places[rows].tolist()]
-        place = batch.schema.get_field_index("msgId")
-        field = batch.schema.field(place)
-        return batch.set_column(place, field, pa.array(names, pa.string())).filter(pa.array(kept))
+        ids = pa.array(names, pa.string())
+        return with_column(batch, batch.schema.field("msgId"), ids).filter(pa.array(kept))
 
     def _of_target(
         self, queue: PlacedQueue, places: Int64s, number: Int64s, at: Int64s

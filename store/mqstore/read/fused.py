@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from mqstore.codec.arrow_compat import with_column
 from mqstore.codec.bodies import Plain, decompress_stored, with_plain
 from mqstore.codec.fused.columns import Decoded
 from mqstore.codec.fused.decoder import Decoder
@@ -114,8 +115,7 @@ def _body(bodies: pa.BinaryArray, rows: Int64s, place: int) -> bytes:
 
 
 def _with_bodies(batch: pa.RecordBatch, plain: Plain) -> pa.RecordBatch:
-    for place, name in enumerate(batch.schema.names):
-        if name in _BODIES:
-            field = batch.schema.field(place)
-            batch = batch.set_column(place, field, with_plain(batch.column(place), plain))
+    for field in batch.schema:
+        if field.name in _BODIES:
+            batch = with_column(batch, field, with_plain(batch.column(field.name), plain))
     return batch

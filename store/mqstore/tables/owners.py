@@ -7,6 +7,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from mqstore.codec import compute as pc
+from mqstore.codec.arrow_compat import with_column
 from mqstore.format.names import is_system_group, is_system_topic
 from mqstore.tables.columns import Columns
 
@@ -38,7 +39,7 @@ class Owners:
         names = rows[self.owner].dictionary_encode()
         is_own = [self._is_system(str(name)) for name in names.dictionary.to_pylist()]
         column = pc.take(pa.array(is_own, pa.bool_()), names.indices)
-        return rows.append_column(pa.field(IS_SYSTEM, pa.bool_(), nullable=False), column)
+        return with_column(rows, pa.field(IS_SYSTEM, pa.bool_(), nullable=False), column)
 
     def _is_system(self, name: str) -> bool:
         if self.owner == "group":

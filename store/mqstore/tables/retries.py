@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.codec import compute as pc
+from mqstore.codec.arrow_compat import with_column
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.format import properties
 from mqstore.format.names import DLQ_PREFIX
@@ -108,7 +109,7 @@ class RetriesPart:
                     topics = text(its, properties.RETRY_TOPIC)
                     if owner.origin_topic is not None:
                         topics = pc.fill_null(topics, owner.origin_topic)
-                    rows = its.append_column("originTopic", topics)
+                    rows = with_column(its, pa.field("originTopic", topics.type), topics)
                     rows = chosen_rows(self.choice, rows, "originTopic")
                     yield _batch(piece, owner, rows, _origins(piece, rows) if finds else None)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.codec import compute as pc
-from mqstore.codec.arrow_kinds import is_any_binary, is_any_text
+from mqstore.codec.arrow_compat import is_any_binary, is_any_text
 from mqstore.codec.compression import UNKNOWN_CRC, StoredCompression, stored_compression
 from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import COLUMNS

@@ -3,7 +3,7 @@
 StoreError
 ├── InvalidOptionError
 │   └── OverwriteUnsupportedError  any save mode but append
-└── SparkTooOldError               Spark is older than the first one with streams of Python sources
+└── SparkTooOldError               Spark has no Python data sources that read and write streams
 """
 
 from mqstore.errors import InvalidOptionError, StoreError

@@ -22,17 +22,23 @@ def test_a_session_of_an_older_spark_is_refused() -> None:
         pyspark_mqlog.register(old)  # type: ignore[arg-type]
 
 
-def test_an_older_pyspark_is_refused_when_the_package_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "pyspark").mkdir()
+def test_a_pyspark_without_sources_is_imported_and_has_no_source(tmp_path: Path) -> None:
+    (tmp_path / "pyspark" / "sql").mkdir(parents=True)
     (tmp_path / "pyspark" / "__init__.py").write_text("__version__ = '3.5.9'")
+    (tmp_path / "pyspark" / "sql" / "__init__.py").write_text("")
+    program = (
+        "import pyspark_mqlog, types; print(pyspark_mqlog.DefaultSource); "
+        "pyspark_mqlog.register(types.SimpleNamespace(version='3.5.9'))"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", "import pyspark_mqlog"],
+        [sys.executable, "-c", program],
         env={"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+    assert done.stdout == "None\n"
     last = done.stderr.splitlines()[-1]
     assert last.startswith(
         "pyspark_mqlog.errors.SparkTooOldError: [MQLOG_SPARK_TOO_OLD] this is Spark 3"

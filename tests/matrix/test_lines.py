@@ -41,7 +41,9 @@ def interpreter(line: str) -> str:
         pytest.skip(f"no package index to take Spark {line} from: {error}")
 
 
-def done(python: str, master: str, folder: Path, *names: str) -> list[str]:
+def done(
+    python: str, master: str, folder: Path, *names: str, script: str = "steps.py"
+) -> list[str]:
     """Run the steps in an environment; return those that are done."""
     environment = {name: value for name, value in os.environ.items() if "SPARK" not in name}
     environment |= {
@@ -49,7 +51,7 @@ def done(python: str, master: str, folder: Path, *names: str) -> list[str]:
         "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", ""),
     }
     ran = subprocess.run(
-        [python, str(HERE / "steps.py"), master, str(folder), *names],
+        [python, str(HERE / script), master, str(folder), *names],
         env=environment,
         cwd=folder,
         stdin=subprocess.DEVNULL,

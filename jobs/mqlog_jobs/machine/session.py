@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import pyspark_mqlog
 from mqlog_jobs.machine import java
+from pyspark_mqlog import versions
 
 # Settings of every session that mqlog starts. conf/spark-defaults.conf has them with the reasons.
 SETTINGS: Final = {
@@ -44,8 +44,9 @@ def session(
 
     Under spark-submit its settings win, except over those of ``needed``; a session started here
     takes ``SETTINGS``, then ``settings``, and writes only errors to standard error. Raises
-    JavaNotFoundError when there is no Java to start.
+    JavaNotFoundError when there is no Java to start, SparkTooOldError for Spark 3.
     """
+    versions.refuse_older(versions.INSTALLED)
     running = SparkSession.getActiveSession()
     if running is None:
         running = _start(app, SETTINGS | (settings or {}), needed or {})
@@ -62,6 +63,9 @@ def job_session(
     What Spark refuses becomes one line of the job's: pyspark's own log of it, with the stack of the
     JVM, is left out.
     """
+    versions.refuse_older(versions.INSTALLED)
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - Spark 3 has none
+
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     was_active = SparkSession.getActiveSession() is not None
     spark = session(app, settings, needed)

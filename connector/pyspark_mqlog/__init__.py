@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DefaultSource", "__version__", "attach", "read", "register", "write"]
 
-_HOMES: Final = {"attach": "views", "read": "functions", "write": "functions"}
+_FUNCTIONS: Final = {"attach": "views", "read": "functions", "write": "functions"}
 
 
 def _source() -> "type[MqlogDataSource] | None":
@@ -74,6 +74,6 @@ def register(spark: "SparkSession") -> None:
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _FUNCTIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)

@@ -7,7 +7,6 @@ of its parts; a write is staged or sent by tasks, and committed on the driver.
 Reference: pyspark.sql.DataFrame#mapInArrow; org.apache.spark.sql.execution.python.MapInArrowExec.
 """
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike, fsdecode
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.serializers import CPickleSerializer
 
 import mqlog
 from mqlog.keywords import in_keywords, keyword, texts
@@ -34,6 +34,8 @@ _NO_STREAM: Final = (
     "from starting_offsets behind the last rows of the run before, which its sink keeps with them"
 )
 _MISSING: Final = "a write needs the path of one store, or of one cluster"
+_REPORTS: Final = CPickleSerializer()
+"""What Spark itself sends the messages of tasks to the commit with."""
 _REPORT: Final = pa.schema([pa.field("report", pa.binary(), nullable=False)])
 
 
@@ -123,7 +125,7 @@ def _reports_of(frame: "DataFrame", schema: pa.Schema, run: Task) -> list[Any]:
         with named_errors(), in_keywords():
             report = run(own, context.partitionId(), context.taskAttemptId())
         freeze_once()
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)])], schema=_REPORT)
+        yield pa.RecordBatch.from_arrays([pa.array([_REPORTS.dumps(report)])], schema=_REPORT)
 
     collected = frame.mapInArrow(task, to_struct(_REPORT)).collect()
-    return [pickle.loads(row.report) for row in collected]
+    return [_REPORTS.loads(row.report) for row in collected]

@@ -17,7 +17,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import dataset, fs
 
-from mqstore.codec.arrow_compat import is_any_text
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.read.source import QueueSlice
 from mqstore.request.narrow import Left, narrowed
@@ -173,7 +172,7 @@ def _is_like(named: pa.DataType, kind: pa.DataType) -> bool:
         return bool(pa.types.is_timestamp(named)) and named.tz is not None
     if pa.types.is_integer(kind):
         return bool(pa.types.is_signed_integer(named))
-    return is_any_text(named)
+    return str(named) in ("string", "large_string", "string_view")
 
 
 def _divided(field: dataset.Expression, values: Sequence[Any], kind: pa.DataType) -> list[_Part]:

@@ -218,6 +218,6 @@ def _read(file: TableFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _named(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        batch.columns, names=[names[own] for own in batch.schema.names]
-    )
+    fields = [field.with_name(names[field.name]) for field in batch.schema]
+    schema = pa.schema(fields, batch.schema.metadata)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)

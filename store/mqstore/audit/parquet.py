@@ -218,6 +218,8 @@ def _read(file: TableFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _named(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
+    if not batch.schema.names:  # It has a number of rows, which a batch of no arrays loses.
+        return batch
     fields = [field.with_name(names[field.name]) for field in batch.schema]
     schema = pa.schema(fields, batch.schema.metadata)
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -34,7 +34,7 @@ _NO_STREAM: Final = (
     "from starting_offsets behind the last rows of the run before, which its sink keeps with them"
 )
 _MISSING: Final = "a write needs the path of one store, or of one cluster"
-_REPORTS: Final = CPickleSerializer()
+_REPORTS: Final[Any] = CPickleSerializer()
 """What Spark itself sends the messages of tasks to the commit with."""
 _REPORT: Final = pa.schema([pa.field("report", pa.binary(), nullable=False)])
 

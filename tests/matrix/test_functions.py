@@ -4,6 +4,7 @@
 """
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def ask(folder: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Spark 3 is for Python up to 3.11")
 @pytest.mark.parametrize(
     "line", ["3.5", *(pytest.param(line, marks=OTHERS) for line in ("3.4", "4.0", "4.3"))]
 )

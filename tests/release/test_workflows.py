@@ -17,6 +17,7 @@ WORKFLOWS = sorted((FORGE / "workflows").glob("*.yml"))
 SCHEMAS = {
     "vendor.github-workflows": WORKFLOWS,
     "vendor.github-issue-forms": [FORGE / f"ISSUE_TEMPLATE/{n}.yml" for n in ("fault", "wish")],
+    "vendor.dependabot": [FORGE / "dependabot.yml"],
     "vendor.github-issue-config": [FORGE / "ISSUE_TEMPLATE" / "config.yml"],
 }
 every_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

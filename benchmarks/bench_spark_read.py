@@ -5,7 +5,8 @@
 All go to Spark's noop sink from a warm page cache and a warm JVM: it goes on compiling for some
 reads, so three rounds of each comparison are not counted. ``limit`` repeats one batch of a real
 read: the same columns, rows, batch size and partitions, so it is about the most that a Python
-source can give here. ``kafka`` is spark-sql-kafka-0-10 on a broker on loopback that
+source can give here. ``function`` is ``pyspark_mqlog.read``, and ``mapped`` repeats that batch by
+mapInArrow, as it reads. ``kafka`` is spark-sql-kafka-0-10 on a broker on loopback that
 holds the same messages, with their properties as headers and as many partitions; ``mqlog`` is
 given its columns then. Before anything is timed both must return the same rows, headers too.
 """
@@ -23,16 +24,18 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+import pyspark_mqlog
 from benchmarks.laid_out import Shape, lay_out, topic_name
-from benchmarks.nothing import RepeatingSource
+from benchmarks.nothing import RepeatingSource, repeating
 from benchmarks.peers import PeerMissingError, connector_version, kafka_broker, skip
 from benchmarks.rounds import Side, compare
 from benchmarks.spark import spark_session, to_noop, told
-from mqstore.codec.schema import PROFILES
+from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from pyspark_mqlog.schema import to_arrow, to_struct
 
 TOPIC = topic_name(0)
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided
@@ -87,6 +90,7 @@ class Reads:
         for case, columns in CASES.items():
             ours = self._ours(",".join(columns))
             frames = {"mqlog": ours, "limit": self._limit(columns)}
+            frames |= {"function": self._function(columns), "mapped": self._mapped(columns)}
             if case == "kafka" and self._servers:
                 frames["kafka"] = self._kafka()
                 _check(ours, frames["kafka"])
@@ -123,7 +127,28 @@ class Reads:
         reader = self._spark.read.format("mqlog").option("columns", columns)
         return reader.options(**options).load(str(self._root))
 
+    def _function(self, columns: tuple[str, ...]) -> DataFrame:
+        return pyspark_mqlog.read(self._spark, str(self._root), columns=columns)
+
+    def _mapped(self, columns: tuple[str, ...]) -> DataFrame:
+        """Repeat one batch by mapInArrow, as the function reads: the most that it can reach."""
+        schema = to_struct(message_schema(columns))
+        numbers = self._spark.range(0, self._tasks, 1, self._tasks)
+        return numbers.mapInArrow(
+            repeating(self._kept(columns), self._rows, self._tasks, to_arrow(schema)), schema
+        )
+
     def _limit(self, columns: tuple[str, ...]) -> DataFrame:
+        source = self._spark.read.format("repeating")
+        return source.options(
+            columns=",".join(columns),
+            partitions=self._tasks,
+            rows=self._rows,
+            batch=self._kept(columns),
+        ).load()
+
+    def _kept(self, columns: tuple[str, ...]) -> str:
+        """Return the file of one batch of full size, of the columns."""
         batch = self._batch.with_name(f"{len(columns)}-{columns[-1]}.arrow")
         slices = slices_of(take(self._root))
         batches = scan(slices, ScanSettings(columns=columns))
@@ -131,10 +156,7 @@ class Reads:
         kept = next(batches, first)  # The second one is the first of full size.
         with pa.OSFile(str(batch), "wb") as sink, pa.ipc.new_file(sink, kept.schema) as file:
             file.write_batch(kept)
-        source = self._spark.read.format("repeating")
-        return source.options(
-            columns=",".join(columns), partitions=self._tasks, rows=self._rows, batch=str(batch)
-        ).load()
+        return str(batch)
 
     def _kafka(self) -> DataFrame:
         assert self._servers

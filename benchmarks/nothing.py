@@ -8,7 +8,7 @@ imported, about 40 ms of CPU time, which mqlog avoids (pyspark_mqlog.worker#free
 a task has little else to do, mqlog can be faster than ``repeating``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -51,13 +51,31 @@ class RepeatingReader(DataSourceReader):
         return [InputPartition(edges[n + 1] - edges[n]) for n in range(count)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with pa.ipc.open_file(self._options["batch"]) as file:
-            kept = file.get_batch(0)
-        batch = pa.RecordBatch.from_arrays(kept.columns, schema=to_arrow(self._schema))
-        left = partition.value
-        while left > 0:
-            yield batch.slice(0, min(left, batch.num_rows))
-            left -= batch.num_rows
+        return repeated(self._options["batch"], partition.value, to_arrow(self._schema))
+
+
+def repeated(path: str, rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batch of a file again and again, until there are so many rows."""
+    with pa.ipc.open_file(path) as file:
+        kept = file.get_batch(0)
+    batch = pa.RecordBatch.from_arrays(kept.columns, schema=schema)
+    while rows > 0:
+        yield batch.slice(0, min(rows, batch.num_rows))
+        rows -= batch.num_rows
+
+
+def repeating(
+    path: str, rows: int, tasks: int, schema: pa.Schema
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function for mapInArrow over the numbers of tasks, which repeats that batch."""
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                own = rows * (number + 1) // tasks - rows * number // tasks
+                yield from repeated(path, own, schema)
+
+    return run
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,11 @@ def produce_few(broker: Broker, names: Names, seed: int = 1) -> list[Row]:
     return sent
 
 
+def await_delays(broker: Broker, names: Names) -> None:
+    """Wait until ``produce_few`` is over: four of its six delayed messages come soon after."""
+    broker.wait_for(names.delay, 4)
+
+
 def consume(broker: Broker, names: Names) -> None:
     """Consume and fail some; wait for what comes again soon: retries, two delay levels of three."""
     failed = broker.push(names.topic, names.push_group, " || ".join(names.tags), 100, 10)

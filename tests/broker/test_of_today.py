@@ -21,7 +21,7 @@ from broker.our_messages import (
 )
 from broker.ports import free_ports
 from broker.reading import read, told
-from broker.recipe import Names, produce_few
+from broker.recipe import Names, await_delays, produce_few
 from broker.test_pop_groups import table
 from broker.toolchain import Toolchain
 from support import planned
@@ -64,6 +64,7 @@ def today(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Tod
         failed = broker.push(NAMES.topic, NAMES.push_group, " || ".join(NAMES.tags), 20, 4)
         broker.wait_for(f"%RETRY%{NAMES.push_group}", failed)
         broker.produce(NAMES.order, "Order", 900)
+        await_delays(broker, NAMES)
         dumped = broker.dump()
         rows = planned.rows(live, includeSystemTopics="true", columns="full")
         by_id = {}

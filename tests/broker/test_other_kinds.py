@@ -14,7 +14,7 @@ import pytest
 from broker.harness import FAST_DELAYS, Cluster, Dumped, Row
 from broker.pop.remote import SEND, SUCCESS, Remote
 from broker.reading import told
-from broker.recipe import Names, go_on, produce_few
+from broker.recipe import Names, await_delays, go_on, produce_few
 from broker.test_pop_groups import table
 from broker.toolchain import Toolchain
 from mqstore.copy.restore_point import restore_point
@@ -81,6 +81,7 @@ def kinds(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Kin
             send(client, PRIORITY, QUEUES, number, _SYS_MSG_PRIORITY_=str(number % 10))
         produce_few(broker, NAMES)
         go_on(broker, NAMES)
+        await_delays(broker, NAMES)
         dumped = broker.dump()
         live = planned.rows(f"rocketmq://{cluster.name_server}", columns="full")
         progress = broker.consumer_progress(NAMES.pull_group)

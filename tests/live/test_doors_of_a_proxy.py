@@ -95,6 +95,7 @@ def ground(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> It
         recipe.produce_few(broker, NAMES)
         failed = broker.push(NAMES.topic, NAMES.push_group, " || ".join(NAMES.tags), 20, 5)
         broker.wait_for(f"%RETRY%{NAMES.push_group}", failed)
+        recipe.await_delays(broker, NAMES)
         broker.produce(NAMES.topic, "Single", 40, seed=2, tags=NAMES.tags)
         for group in (POPPING, WORKING):
             broker.mqadmin("updateSubGroup", "-b", broker.address, "-g", group)

@@ -134,6 +134,21 @@ def set_of(
     return BodySchema("m.desc", "", files.SerializeToString())
 
 
+def test_a_time_that_does_not_fit_is_of_its_own_body_behind_bodies_that_are_null() -> None:
+    late = timestamp_pb2.Timestamp(seconds=2**60).SerializeToString()
+    at = {"name": "at", "number": 1, "type": 11, "type_name": ".google.protobuf.Timestamp"}
+    given = options(set_of([at], imports="google/protobuf/timestamp.proto"), None)
+    bodies = pa.array([None, b"", None, tagged(1, 2, varint(len(late)) + late), b""], pa.binary())
+    read = decoder_of(given).decode(bodies)
+    assert [*read.reasons] == [3]
+    assert read.values.is_valid().to_pylist() == [False, True, False, True, True]
+
+
+def test_an_index_of_more_than_64_bits_is_bad_framing() -> None:
+    decoded_bodies = decoded([framed(b"\xff" * 11, b"")], options(body_framing="confluent"))
+    assert decoded_bodies.reasons[0] == "INVALID_FRAMING: an index of more than 64 bits"
+
+
 def test_times_wrappers_and_any_are_those_of_spark() -> None:
     moment = timestamp_pb2.Timestamp(seconds=1_700_000_000, nanos=123_456_789)
     late = timestamp_pb2.Timestamp(seconds=2**60)

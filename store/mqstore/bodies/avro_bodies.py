@@ -37,7 +37,7 @@ class AvroBodies:
         """Return the values of bodies, and the reasons of those that are bad."""
         return by_pieces(bodies, self._one, self._columns.array, self._schemas.reader.type.arrow)
 
-    def _one(self, body: bytes) -> Any:
+    def _one(self, _row: int, body: bytes) -> Any:
         """Return the value of a body as fastavro gives it; raises ValueError with the reason."""
         if self._framed == framing.NO_FRAMING:
             return self._datum(body, self._schemas.reader, 0)

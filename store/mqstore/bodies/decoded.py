@@ -64,14 +64,15 @@ def _is_utf8(body: bytes) -> bool:
 
 def by_pieces(
     bodies: pa.BinaryArray,
-    read: Callable[[bytes], Any],
+    read: Callable[[int, bytes], Any],
     array: Callable[[list[Any]], tuple[pa.Array, dict[int, str]]],
     kind: pa.DataType,
 ) -> DecodedBodies:
     """Return bodies that are read one by one, and made columns in pieces of bounded bytes.
 
-    ``read`` raises ValueError with the reason of a bad body; ``array`` makes the array of values,
-    and has the reasons of those that do not fit, by their place.
+    ``read`` is given the row of a body and its bytes, of null bodies nothing, and raises ValueError
+    with the reason of a bad one; ``array`` makes the array of values, and has the reasons of those
+    that do not fit, by their place.
     """
     pieces: list[pa.Array] = []
     values: list[Any] = []
@@ -88,7 +89,7 @@ def by_pieces(
     for row, scalar in enumerate(bodies):
         body, value = scalar.as_py(), None
         try:
-            value = None if body is None else read(body)
+            value = None if body is None else read(row, body)
         except ValueError as error:
             reasons[row] = str(error)
         values.append(value)

@@ -35,7 +35,7 @@ class ProtobufBodies:
         self._path = _index_path(message.DESCRIPTOR)
         self._kind = message_type(message.DESCRIPTOR)
         self._reasons: list[str] = []
-        self._misfits: dict[int, str] = {}
+        """Why values of the body that is read are null: it has its other values."""
         self._convert = self._message(message.DESCRIPTOR, with_defaults, "")
         self._error = protobuf_library("message").DecodeError
         self._required = _has_required(message.DESCRIPTOR)
@@ -43,11 +43,8 @@ class ProtobufBodies:
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Return the values of bodies, and the reasons of those that are bad."""
         partly: dict[int, str] = {}
-        row = -1
 
-        def read(body: bytes) -> Any:
-            nonlocal row
-            row += 1
+        def read(row: int, body: bytes) -> Any:
             self._reasons.clear()
             value = self._one(body)
             if self._reasons:
@@ -79,18 +76,14 @@ class ProtobufBodies:
     def _behind_indexes(self, body: bytes) -> int:
         """Return where the message begins; raises ValueError where it is another one."""
         framing.confluent_id(body)
-        try:
-            count, at = read_long(body, framing.CONFLUENT_BYTES)
-            if not 0 <= count <= _MOST_INDEXES:
-                raise ValueError(f"{framing.FRAMING}: {count} indexes of messages")
-            path = [0]
-            if count:
-                path = []
-                for _ in range(count):
-                    index, at = read_long(body, at)
-                    path.append(index)
-        except IndexError:
-            raise ValueError(f"{framing.FRAMING}: ends within the indexes of messages") from None
+        count, at = _index(body, framing.CONFLUENT_BYTES)
+        if not 0 <= count <= _MOST_INDEXES:
+            raise ValueError(f"{framing.FRAMING}: {count} indexes of messages")
+        path = []
+        for _ in range(count):
+            index, at = _index(body, at)
+            path.append(index)
+        path = path or [0]
         if path != self._path:
             name = self._class.DESCRIPTOR.full_name
             raise ValueError(
@@ -152,6 +145,16 @@ class ProtobufBodies:
             f"{MISFIT} at {path}: {moment.seconds} s lie beyond the years 1 to 9999"
         )
         return None
+
+
+def _index(body: bytes, at: int) -> tuple[int, int]:
+    """Return a number of the indexes of a message, and where it ends; raises ValueError."""
+    try:
+        return read_long(body, at)
+    except IndexError:
+        raise ValueError(f"{framing.FRAMING}: ends within the indexes of messages") from None
+    except ValueError:
+        raise ValueError(f"{framing.FRAMING}: an index of more than 64 bits") from None
 
 
 def _same(value: Any) -> Any:

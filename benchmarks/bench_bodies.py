@@ -162,10 +162,10 @@ def _compare(
     options: dict[str, str],
     library: Callable[[], int],
 ) -> None:
-    place = mqlog.open(_laid_out(root, bodies))
+    store = mqlog.open(_laid_out(root, bodies))
 
     def read(**options: Any) -> int:
-        reader = place.scan(TOPIC, columns="body", **options).to_reader()
+        reader = store.scan(TOPIC, columns="body", **options).to_reader()
         return sum(batch.num_rows for batch in reader)
 
     sides = [
@@ -202,8 +202,8 @@ def _fastavro(schema: Any, bodies: Sequence[bytes]) -> int:
 
 def _upb(message: Any, bodies: Sequence[bytes]) -> int:
     for body in bodies:
-        found = message.FromString(body)
-        [getattr(found, name) for name in NAMES]
+        parsed = message.FromString(body)
+        [getattr(parsed, name) for name in NAMES]
     return len(bodies)
 
 
@@ -221,8 +221,8 @@ def _compare_in_spark(spark: SparkSession, root: Path, case: str, bodies: Sequen
         return len(bodies)
 
     def typed() -> int:
-        own = spark.read.format("mqlog").option("columns", "body")
-        to_noop(own.options(body="json", bodySchema=DDL).load(store))
+        reader = spark.read.format("mqlog").option("columns", "body")
+        to_noop(reader.options(body="json", bodySchema=DDL).load(store))
         return len(bodies)
 
     made = {"untyped": untyped, "from_json": from_json, "typed": typed}

@@ -57,8 +57,8 @@ class RepeatingReader(DataSourceReader):
 def repeated(path: str, rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the batch of a file again and again, until there are so many rows."""
     with pa.ipc.open_file(path) as file:
-        kept = file.get_batch(0)
-    batch = pa.RecordBatch.from_arrays(kept.columns, schema=schema)
+        stored = file.get_batch(0)
+    batch = pa.RecordBatch.from_arrays(stored.columns, schema=schema)
     while rows > 0:
         yield batch.slice(0, min(rows, batch.num_rows))
         rows -= batch.num_rows
@@ -72,8 +72,8 @@ def repeating(
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                own = rows * (number + 1) // tasks - rows * number // tasks
-                yield from repeated(path, own, schema)
+                count = rows * (number + 1) // tasks - rows * number // tasks
+                yield from repeated(path, count, schema)
 
     return run
 

@@ -15,8 +15,8 @@ from mqstore.errors import DataLossError, StoreError, UnknownTopicError
 from mqstore.request.chosen_queues import message_slices, open_stores, without_start
 from mqstore.request.plan import ReadPlan, Work
 from mqstore.request.read_options import ReadOptions
-from pyspark_mqlog.schema import conform, to_arrow
-from pyspark_mqlog.worker import freeze_once, named_errors
+from pyspark_mqlog.schema import to_arrow
+from pyspark_mqlog.worker import conformed
 
 
 def is_of_start(options: ReadOptions, error: StoreError) -> bool:
@@ -64,8 +64,4 @@ def read_work(partition: InputPartition, schema: StructType) -> Iterator[pa.Reco
     if partition.value is None:  # Spark's partition for an empty list of partitions.
         return
     work: Work = partition.value
-    expected = to_arrow(schema)
-    with named_errors():
-        for batch in work.batches():
-            yield conform(batch, expected)
-    freeze_once()
+    yield from conformed(work.batches(), to_arrow(schema))

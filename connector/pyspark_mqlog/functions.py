@@ -9,7 +9,7 @@ Reference: pyspark.sql.DataFrame#mapInArrow; org.apache.spark.sql.execution.pyth
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from os import PathLike, fsdecode
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
@@ -17,14 +17,13 @@ from pyspark import TaskContext
 from pyspark.serializers import CPickleSerializer
 
 import mqlog
-from mqlog.keywords import in_keywords, keyword, texts
+from mqlog.keywords import in_keywords, keyword
 from mqlog.options import ScanKeywords, WriteKeywords, shows
-from mqlog.writing import Task, write_by_tasks
+from mqlog.writing import Task, settings_of, write_by_tasks
 from mqstore.errors import InvalidOptionError
 from mqstore.request.read_options import STREAM_OPTIONS
-from mqstore.request.write import write_settings
 from pyspark_mqlog.schema import conform, to_arrow, to_struct, write_schema
-from pyspark_mqlog.worker import freeze_once, named_errors
+from pyspark_mqlog.worker import conformed, freeze_once, named_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,9 +32,8 @@ _NO_STREAM: Final = (
     "is for a stream; this reads a batch. Use spark.readStream of Spark 4, or let each run read "
     "from starting_offsets behind the last rows of the run before, which its sink keeps with them"
 )
-_MISSING: Final = "a write needs the path of one store, or of one cluster"
-_REPORTS: Final[Any] = CPickleSerializer()
-"""What Spark itself sends the messages of tasks to the commit with."""
+_SERIALIZER: Final[Any] = CPickleSerializer()
+"""Spark itself sends the messages of tasks to the commit with it."""
 _REPORT: Final = pa.schema([pa.field("report", pa.binary(), nullable=False)])
 
 
@@ -88,7 +86,7 @@ def write(
     and its parent, under the same path.
     """
     with in_keywords():
-        settings = write_settings((fsdecode(path),), texts(options), _MISSING)
+        settings = settings_of(path, options)
         schema = write_schema(frame.schema)
         return write_by_tasks(settings, schema, partial(_reports_of, frame, schema))
 
@@ -106,12 +104,15 @@ def _reading(
     """Return what a task does: read the parts whose numbers its rows have."""
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with named_errors():
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    for rows in splits[number].to_reader():
-                        yield conform(rows, schema)
-        freeze_once()
+        return conformed(
+            (
+                rows
+                for batch in numbers
+                for number in batch.column(0).to_pylist()
+                for rows in splits[number].to_reader()
+            ),
+            schema,
+        )
 
     return run
 
@@ -121,11 +122,11 @@ def _reports_of(frame: "DataFrame", schema: pa.Schema, run: Task) -> list[Any]:
 
     def task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context: Any = TaskContext.get()
-        own = (conform(batch, schema) for batch in rows)
+        typed = (conform(batch, schema) for batch in rows)
         with named_errors(), in_keywords():
-            report = run(own, context.partitionId(), context.taskAttemptId())
+            report = run(typed, context.partitionId(), context.taskAttemptId())
         freeze_once()
-        yield pa.RecordBatch.from_arrays([pa.array([_REPORTS.dumps(report)])], schema=_REPORT)
+        yield pa.RecordBatch.from_arrays([pa.array([_SERIALIZER.dumps(report)])], schema=_REPORT)
 
     collected = frame.mapInArrow(task, to_struct(_REPORT)).collect()
-    return [_REPORTS.loads(row.report) for row in collected]
+    return [_SERIALIZER.loads(row.report) for row in collected]

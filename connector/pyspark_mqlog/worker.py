@@ -15,11 +15,14 @@ all objects that numpy, pyarrow and pyspark created at import: most of the cost 
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
+import pyarrow as pa
+
 from mqstore.errors import StoreError
+from pyspark_mqlog.schema import conform
 
 
 @contextmanager
@@ -39,3 +42,11 @@ def named_errors() -> Iterator[None]:
 def freeze_once() -> None:
     """Exclude imported objects from the garbage collections of this worker's later tasks."""
     gc.freeze()
+
+
+def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a task that reads, with the names, types and flags of ``schema``."""
+    with named_errors():
+        for batch in batches:
+            yield conform(batch, schema)
+    freeze_once()

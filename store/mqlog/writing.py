@@ -1,6 +1,6 @@
 """Rows into a store or a cluster."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike, fsdecode
 from typing import Any, Final, TypeAlias, Unpack
@@ -58,9 +58,16 @@ def write(data: Any, path: str | PathLike[str], /, **options: Unpack[WriteKeywor
     its decision. Of a cluster, what was sent before an error stays.
     """
     with in_keywords():
-        settings = write_settings((fsdecode(path),), texts(options), _MISSING)
+        settings = settings_of(path, options)
         rows = reader_of_rows(data)
         return write_by_tasks(settings, rows.schema, lambda task: [task(rows, 0, 0)])
+
+
+def settings_of(
+    path: str | PathLike[str], options: Mapping[str, Any]
+) -> WriteSettings | SendSettings:
+    """Return what keywords say of a write to a path; raises InvalidOptionError."""
+    return write_settings((fsdecode(path),), texts(options), _MISSING)
 
 
 def write_by_tasks(

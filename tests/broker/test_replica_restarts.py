@@ -80,5 +80,5 @@ def judge(group: Replicas, master: str, replica: str, topic: str, copy: Path) ->
     soak.tell(f"{copy.name}: {len(truth)} messages, by queues: {said or 'all'}")
     keys = sorted(truth.values())
     by_log = {"queues": "log", "cacheDir": str(cache)} if said else {}
-    found = planned.rows(str(copy), subscribe=topic, keys=json.dumps(keys), **by_log)
-    assert sorted(row["keys"] for row in found) == keys
+    rows = planned.rows(str(copy), subscribe=topic, keys=json.dumps(keys), **by_log)
+    assert sorted(row["keys"] for row in rows) == keys

@@ -43,8 +43,8 @@ def test_spark_reads_by_queue_offset_time_and_key_what_the_client_got(read: Any)
     assert read(subscribe=TOPIC, minPartitions="5") == everything
     assert read(assign=json.dumps({TOPIC: [2]})) == [one for one in everything if one[0] == 2]
     ranges = {"startingOffsets": 70, "endingOffsets": 80}  # The local log begins at 75.
-    asked = {name: json.dumps({TOPIC: {"0": value}}) for name, value in ranges.items()}
-    assert read(assign=json.dumps({TOPIC: [0]}), **asked) == [
+    offsets = {name: json.dumps({TOPIC: {"0": value}}) for name, value in ranges.items()}
+    assert read(assign=json.dumps({TOPIC: [0]}), **offsets) == [
         one for one in everything if one[0] == 0 and 70 <= one[1] < 80
     ]
     moments = sorted({row["store"] for row in EXPECTED})
@@ -63,15 +63,15 @@ def test_a_filter_of_spark_is_pushed_to_the_tier(
 ) -> None:
     root, tier = places
     messages = spark.read.format("mqlog").options(storePathTiered=tier, subscribe=TOPIC).load(root)
-    found = messages.where("queueId = 1 and queueOffset < 20 and tags = 'GtiA'").collect()
-    assert sorted(row["queueOffset"] for row in found) == sorted(
+    rows = messages.where("queueId = 1 and queueOffset < 20 and tags = 'GtiA'").collect()
+    assert sorted(row["queueOffset"] for row in rows) == sorted(
         row["queueOffset"]
         for row in EXPECTED
         if row["queueId"] == 1
         and row["queueOffset"] < 20
         and row["properties"].get("TAGS") == "GtiA"
     )
-    assert found
+    assert rows
 
 
 def test_tables_of_spark_count_what_the_tier_has(

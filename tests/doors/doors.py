@@ -3,7 +3,10 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
 
 import mqlog
 from doors.questions import Question
@@ -92,3 +95,21 @@ def _given(done: Done) -> Given:
         return found[1]
     rows: list[Any] = [json.loads(line) for line in done.out.splitlines()]
     return sorted((row["queueId"], row["queueOffset"]) for row in rows)
+
+
+def streamed(
+    spark: SparkSession, root: Path, options: Mapping[str, str], name: str, checkpoint: Path
+) -> DataFrame:
+    """Return all that a stream of a store gives until its end, as the table ``name`` in memory."""
+    stream = (
+        spark.readStream.format("mqlog")
+        .options(**options, startingOffsets="earliest")
+        .load(str(root))
+        .writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    stream.awaitTermination()
+    return spark.table(name)

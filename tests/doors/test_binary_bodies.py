@@ -15,6 +15,7 @@ import mqlog
 from bodies.avro_shop import SCHEMA, apache, order, plain, same, written
 from bodies.proto_wire import descriptor_set, read
 from bodies.proto_wire import order as proto_order
+from doors.doors import streamed
 from jobs.command import Run
 from support import oracle
 from support.oracle import Message
@@ -144,23 +145,13 @@ def test_spark_gives_the_rows_of_scan_in_batches_and_streams(
         right = scanned(root, topic, texts)
         own = {**texts[topic], "subscribe": topic}
         batch = spark.read.format("mqlog").options(**own).load(str(root))
-        stream = (
-            spark.readStream.format("mqlog")
-            .options(**own, startingOffsets="earliest")
-            .load(str(root))
-            .writeStream.format("memory")
-            .queryName(f"binary_{topic}")
-            .option("checkpointLocation", str(tmp_path / topic))
-            .trigger(availableNow=True)
-            .start()
-        )
-        stream.awaitTermination()
+        stream = streamed(spark, root, own, f"binary_{topic}", tmp_path / topic)
         names = ["id", "pieces", "note", "data", "paid", "weight", "price", "lines", "state"]
-        for frame in (batch, spark.table(f"binary_{topic}")):
+        for frame in (batch, stream):
             rows = frame.select("queueOffset", "_bodyError", "body.*").orderBy("queueOffset")
-            found = rows.select("queueOffset", "_bodyError", *names).collect()
-            assert len(found) == len(right)
-            for row, expected in zip(found, right, strict=True):
+            spark_rows = rows.select("queueOffset", "_bodyError", *names).collect()
+            assert len(spark_rows) == len(right)
+            for row, expected in zip(spark_rows, right, strict=True):
                 body = expected["body"] or {}
                 assert row["_bodyError"] == expected["_bodyError"]
                 for name in names:

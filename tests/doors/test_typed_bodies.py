@@ -10,6 +10,7 @@ from pyspark.sql import functions as fn
 
 import mqlog
 from bodies.odd import DDL, GOOD, ODD, UnjudgedError, reference
+from doors.doors import streamed
 from jobs.command import Run
 from mqstore.errors import InvalidOptionError
 from pyspark_mqlog.datasource import MqlogDataSource
@@ -95,18 +96,8 @@ def test_spark_gives_the_rows_of_scan_in_batches_and_streams(
     right = {row["queueOffset"]: row for row in scanned(root)}
     own = {"body": "json", "bodySchema": DDL}
     batch = spark.read.format("mqlog").options(**own).load(str(root))
-    stream = (
-        spark.readStream.format("mqlog")
-        .options(**own, startingOffsets="earliest")
-        .load(str(root))
-        .writeStream.format("memory")
-        .queryName("typed_bodies")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    stream.awaitTermination()
-    for frame in (batch, spark.table("typed_bodies")):
+    stream = streamed(spark, root, own, "typed_bodies", tmp_path / "checkpoint")
+    for frame in (batch, stream):
         rows = frame.select(
             "queueOffset", "_bodyError", fn.col("_corruptBody").alias("raw"), "body.i", "body.n",
             "body.s", "body.m", "body.b", "body.a", fn.unix_micros("body.t").alias("t"),

@@ -83,9 +83,9 @@ def tiered_rows(root: Path, on_corrupt: str = "fail") -> pa.Table:
 
 def _rows(root: Path, on_corrupt: str, **options: str) -> pa.Table:
     """The rows of a read as the connector plans it."""
-    asked = {"columns": "full", "includeSystemTopics": "true", "onCorrupt": on_corrupt, **options}
-    asked |= {"failOnDataLoss": str(on_corrupt == "fail").lower(), "maxDecompressedBytes": "1m"}
-    parsed = read_options((str(root),), {name.lower(): text for name, text in asked.items()})
+    texts = {"columns": "full", "includeSystemTopics": "true", "onCorrupt": on_corrupt, **options}
+    texts |= {"failOnDataLoss": str(on_corrupt == "fail").lower(), "maxDecompressedBytes": "1m"}
+    parsed = read_options((str(root),), {name.lower(): text for name, text in texts.items()})
     work = plan_read(parsed, FULL).work()
     return _table_of(batch for share in work for batch in share.batches())
 
@@ -105,13 +105,18 @@ def _tiered(on_corrupt: str) -> Look:
     return lambda root: tiered_rows(root, on_corrupt)
 
 
-def _salvage(root: Path) -> Rows:
-    target = root.parent / "copy"
-    try:
-        salvage(root, target)
-    finally:
-        shutil.rmtree(target, ignore_errors=True)
-    return None
+def _into_copy(make: Callable[[Path, Path], object]) -> Look:
+    """Return a look that makes another store of the first, and removes it."""
+
+    def look(root: Path) -> Rows:
+        target = root.parent / "copy"
+        try:
+            make(root, target)
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+        return None
+
+    return look
 
 
 def _scan(on_corrupt: str, mode: str = "pread") -> Look:
@@ -176,15 +181,6 @@ def _check(root: Path) -> Rows:
     return None
 
 
-def _copy(root: Path) -> Rows:
-    target = root.parent / "copy"
-    try:
-        copy_store(root, target)
-    finally:
-        shutil.rmtree(target, ignore_errors=True)
-    return None
-
-
 def _settings_of(root: Path) -> Rows:
     topics_of(root)
     source, snapshot = opened(root)
@@ -236,7 +232,7 @@ LOOKS: dict[str, Look] = {
     "cat": _cat,
     "backlog": _backlog,
     "check": _check,
-    "copy": _copy,
+    "copy": _into_copy(copy_store),
     "config": _settings_of,
     "ours": _ours,
     "by log fail": _by_log("fail"),
@@ -244,7 +240,7 @@ LOOKS: dict[str, Look] = {
     "tiered fail": _tiered("fail"),
     "tiered skip": _tiered("skip"),
     "tiered rescue": _tiered("rescue"),
-    "salvage": _salvage,
+    "salvage": _into_copy(salvage),
     "condition": _condition,
     "tail": _tail,
     **{f"{name} fail": _table(name, "fail") for name in TABLES},

@@ -60,9 +60,9 @@ class FunctionSteps:
         offsets = self._root / "config" / "consumerOffset.json"
         offsets.write_text(json.dumps({"offsetTable": {f"{TOPIC}@{GROUP}": {"0": 3}}}))
         for name, options in (("queues", {}), ("backlog", {"groups": GROUP, "by_tag": "true"})):
-            own: dict[str, Any] = options
-            frame = pyspark_mqlog.read(self._spark, self._root, table=name, **own)
-            right = mqlog.open(self._root).table(name, **own).to_table()
+            keywords: dict[str, Any] = options
+            frame = pyspark_mqlog.read(self._spark, self._root, table=name, **keywords)
+            right = mqlog.open(self._root).table(name, **keywords).to_table()
             rows = [row.asDict() for row in frame.select(*_comparable(right)).collect()]
             same = right.select(_comparable(right)).to_pylist()
             assert sorted(map(str, rows)) == sorted(map(str, same)), name

@@ -64,14 +64,14 @@ def segment_name(base: int) -> str:
 
 def _write(folder: Path, files: dict[int, bytes], path: str, kind: int) -> dict[str, Any]:
     folder.mkdir(parents=True)
-    told = {}
+    metadata = {}
     for base, data in files.items():
         (folder / segment_name(base)).write_bytes(data)
-        told[str(base)] = {
+        metadata[str(base)] = {
             "baseOffset": base,
             "path": path,
             "size": len(data),
             "status": 0,
             "type": kind,
         }
-    return told
+    return metadata

@@ -71,10 +71,10 @@ def problem_of(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return reason(error)
     # A plan of Spark has texts of errors that did not happen.
-    found = _CONDITION.search(_IN_PLAN.sub("", str(error)))
-    if found is None and _is_refusal(error):  # Its lines behind the first are Spark's plan.
+    condition = _CONDITION.search(_IN_PLAN.sub("", str(error)))
+    if condition is None and _is_refusal(error):  # Its lines behind the first are Spark's plan.
         return str(error).splitlines()[0].rstrip(";")
-    return found[0] if found else None
+    return condition[0] if condition else None
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -63,12 +63,11 @@ def job_session(
     What Spark refuses becomes one line of the job's: pyspark's own log of it, with the stack of the
     JVM, is left out.
     """
-    versions.refuse_older(versions.INSTALLED)
+    was_active = SparkSession.getActiveSession() is not None
+    spark = session(app, settings, needed)
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - Spark 3 has none
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    was_active = SparkSession.getActiveSession() is not None
-    spark = session(app, settings, needed)
     try:
         yield spark
     finally:

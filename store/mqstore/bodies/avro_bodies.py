@@ -30,7 +30,7 @@ class AvroBodies:
         self._schemas = schemas
         self._framed = framed
         self._columns = AvroColumns(schemas.reader.type)
-        self._walks = {id(one): Walk(one.type) for one in schemas.by_id.values()}
+        self._walks = {id(writer): Walk(writer.type) for writer in schemas.by_id.values()}
         self._read = avro_library().schemaless_reader
 
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:

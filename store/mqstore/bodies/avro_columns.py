@@ -72,7 +72,9 @@ def _bare(kind: AvroType) -> pa.DataType:
         return _BARE_TYPES[kind.written]
     branches = kind.branches
     if kind.has_members:
-        return pa.struct([pa.field(f"member{n}", _bare(one)) for n, one in enumerate(branches)])
+        return pa.struct(
+            [pa.field(f"member{n}", _bare(branch)) for n, branch in enumerate(branches)]
+        )
     return _bare(branches[0]) if branches else pa.null()
 
 

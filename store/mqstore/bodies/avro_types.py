@@ -90,10 +90,10 @@ def parsed_schema(text: str) -> Any:
 
 def type_of(parsed: Any) -> AvroType:
     """Return the types of a parsed schema, which must be a record; raises ValueError."""
-    found = _AvroTypes().type(parsed, ())
-    if found.written != "record":
-        raise ValueError(f"is of {found.written}: bodies are records")
-    return found
+    root = _AvroTypes().type(parsed, ())
+    if root.written != "record":
+        raise ValueError(f"is of {root.written}: bodies are records")
+    return root
 
 
 class _AvroTypes:

@@ -29,8 +29,8 @@ class SuspectNumbers:
 
     def rows(self, bodies: pa.BinaryArray) -> pa.BooleanArray:
         """Return which bodies may have such a number."""
-        found: pa.BooleanArray = pc.match_substring_regex(bodies, self._pattern)
-        return found
+        suspects: pa.BooleanArray = pc.match_substring_regex(bodies, self._pattern)
+        return suspects
 
 
 def _leaves(kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:

@@ -184,8 +184,8 @@ def _has_required(descriptor: Any, above: frozenset[str] = frozenset()) -> bool:
 
 
 def _is_required(field: Any) -> bool:
-    own = getattr(field, "is_required", None)
-    return bool(field.label == field.LABEL_REQUIRED if own is None else own)
+    is_required = getattr(field, "is_required", None)
+    return bool(field.label == field.LABEL_REQUIRED if is_required is None else is_required)
 
 
 def _index_path(descriptor: Any) -> list[int]:
@@ -197,4 +197,4 @@ def _index_path(descriptor: Any) -> list[int]:
 
 
 def _place(descriptors: Any, wanted: Any) -> int:
-    return [one.full_name for one in descriptors].index(wanted.full_name)
+    return [descriptor.full_name for descriptor in descriptors].index(wanted.full_name)

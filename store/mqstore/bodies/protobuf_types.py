@@ -40,8 +40,8 @@ def message_class(data: bytes, name: str | None) -> Any:
     pool = protobuf_library("descriptor_pool").DescriptorPool()
     _add(pool, {file.name: file for file in files})
     messages = {n: None for file in files for n in _names(file.message_type, file.package)}
-    found = pool.FindMessageTypeByName(_chosen(list(messages), name))
-    return protobuf_library("message_factory").GetMessageClass(found)
+    descriptor = pool.FindMessageTypeByName(_chosen(list(messages), name))
+    return protobuf_library("message_factory").GetMessageClass(descriptor)
 
 
 def _set_bytes(data: bytes) -> bytes:
@@ -85,24 +85,26 @@ def _own_file(name: str) -> Any:
 
 
 def _names(messages: Any, package: str) -> list[str]:
-    found = []
+    full_names = []
     for message in messages:
         full = f"{package}.{message.name}" if package else message.name
-        found.append(full)
+        full_names.append(full)
         if not message.options.map_entry:
             inner = [m for m in message.nested_type if not m.options.map_entry]
-            found += _names(inner, full)
-    return found
+            full_names += _names(inner, full)
+    return full_names
 
 
 def _chosen(names: list[str], name: str | None) -> str:
-    own = [full for full in names if not full.startswith("google.protobuf.")]
-    fitting = own if name is None else [n for n in names if n == name or n.endswith(f".{name}")]
+    of_users = [full for full in names if not full.startswith("google.protobuf.")]
+    fitting = (
+        of_users if name is None else [n for n in names if n == name or n.endswith(f".{name}")]
+    )
     if name in names:
         return str(name)
     if len(fitting) == 1:
         return fitting[0]
-    some = ", ".join(own[:10])
+    some = ", ".join(of_users[:10])
     raise ValueError(f"set bodyMessage to one of its messages: {some}")
 
 
@@ -151,8 +153,8 @@ class _MessageTypes:
 
 def is_repeated(field: Any) -> bool:
     """Tell whether a field is a list, or a map."""
-    own = getattr(field, "is_repeated", None)
-    return bool(field.label == field.LABEL_REPEATED if own is None else own)
+    is_repeated = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if is_repeated is None else is_repeated)
 
 
 def is_map(field: Any) -> bool:

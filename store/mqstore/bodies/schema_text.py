@@ -52,7 +52,7 @@ def body_schema(name: str, text: str) -> BodySchema:
 
 def _files(name: str, text: str, folder: Path) -> tuple[tuple[int, str], ...]:
     """Return the schemas of a folder, ``ID.avsc``, by their ids, all together of bounded bytes."""
-    found: list[tuple[int, str]] = []
+    texts_by_id: list[tuple[int, str]] = []
     size = 0
     for path in sorted(folder.glob("*.avsc"))[: _MOST_SCHEMA_FILES + 1]:
         number = _ID_FILE.fullmatch(path.name)
@@ -60,12 +60,12 @@ def _files(name: str, text: str, folder: Path) -> tuple[tuple[int, str], ...]:
             raise InvalidOptionError(name, text, f"{path.name} is not named ID.avsc, as 7.avsc")
         data = _read(name, text, path)
         size += len(data)
-        if size > _MOST_SCHEMA_BYTES or len(found) == _MOST_SCHEMA_FILES:
+        if size > _MOST_SCHEMA_BYTES or len(texts_by_id) == _MOST_SCHEMA_FILES:
             raise InvalidOptionError(name, text, "has more than 4 MiB, or 10,000 files")
-        found.append((int(number[1]), _text(data) or ""))
-    if not found:
+        texts_by_id.append((int(number[1]), _text(data) or ""))
+    if not texts_by_id:
         raise InvalidOptionError(name, text, "is a folder without a file ID.avsc")
-    return tuple(sorted(found))
+    return tuple(sorted(texts_by_id))
 
 
 def _read(name: str, text: str, path: Path) -> bytes:

@@ -24,6 +24,6 @@ def is_any_binary(kind: pa.DataType) -> bool:
 def with_column(batch: pa.RecordBatch, field: pa.Field, values: pa.Array) -> pa.RecordBatch:
     """Return the batch with the column of that name replaced, or appended where it is new."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True)) | {field.name: values}
-    fields = {own.name: own for own in batch.schema} | {field.name: field}
+    fields = {known.name: known for known in batch.schema} | {field.name: field}
     schema = pa.schema(list(fields.values()), batch.schema.metadata)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)

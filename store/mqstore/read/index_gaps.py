@@ -42,9 +42,9 @@ def divide_by_index(
                 runs[number] += _unnamed(store, piece, low, high, places)
     inside: list[QueueSlice] = []
     outside: list[QueueSlice] = []
-    for found, piece in zip(runs, pieces, strict=True):
+    for gaps, piece in zip(runs, pieces, strict=True):
         start = piece.start
-        for first, end in found if len(found) <= _MOST_GAPS else [(found[0][0], found[-1][1])]:
+        for first, end in gaps if len(gaps) <= _MOST_GAPS else [(gaps[0][0], gaps[-1][1])]:
             inside.append(replace(piece, start=start, end=first))
             outside.append(replace(piece, start=first, end=end))
             start = end

@@ -227,13 +227,13 @@ def _cluster(
     from mqstore.live.origin.cluster_origin import ClusterBrokers
     from mqstore.live.origin.proxy_state import AskedOfBrokers
 
-    asked = AskedOfBrokers(
+    needs = AskedOfBrokers(
         with_state=selection.with_state,
         by_group=selection.by_group,
         beside=selection.beside,
         not_served=selection.not_served,
     )
-    return ClusterBrokers(settings, named, selection.groups, asked)
+    return ClusterBrokers(settings, named, selection.groups, needs)
 
 
 def _open_store(root: Folder, selection: Selection) -> StoreOrigin:

@@ -45,10 +45,10 @@ def same_of(server: S3Server, place: tuple[Path, str], **options: str) -> int:
         return same(server, place, **options)
     root, address = place
     local = planned.rows(str(root), **options)
-    found = planned.rows(address, **server.options, **options, **UNCLEAN)
-    assert len(found) == len(local)
-    if "msgId" in (found[0] if found else {}):
-        assert {row["msgId"] for row in found} == {row["msgId"] for row in local}
+    rows = planned.rows(address, **server.options, **options, **UNCLEAN)
+    assert len(rows) == len(local)
+    if "msgId" in (rows[0] if rows else {}):
+        assert {row["msgId"] for row in rows} == {row["msgId"] for row in local}
     return len(local)
 
 
@@ -58,11 +58,11 @@ def test_a_queue_of_a_replica_that_lacks_a_record_is_refused_there_too(
     version = goldens.CONTROLLER_RESTARTED
     root = goldens.unpack(version, tmp_path, "r1-restarted")
     address = server.upload(root, "restarted/store")
-    asked = {**server.options, **UNCLEAN}
+    texts = {**server.options, **UNCLEAN}
     with pytest.raises(CorruptStoreError, match="index and queueOffset part"):
-        planned.rows(address, **asked)
+        planned.rows(address, **texts)
     by_log = {"queues": "log", "cacheDir": f"{tmp_path}/cache"}
-    assert len(planned.rows(address, **asked, **by_log)) == 160
+    assert len(planned.rows(address, **texts, **by_log)) == 160
 
 
 def test_a_tiered_store_is_read_as_in_its_directory_and_its_tier_is_refused(

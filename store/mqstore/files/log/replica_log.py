@@ -106,10 +106,10 @@ class ReplicaLog(CommitLog):
 
         Else a place behind all records: the checkpoint is right.
         """
-        found = (table.units(queue, end - 1, end) for queue, end in table.ends().items())
+        last_units = (table.units(queue, end - 1, end) for queue, end in table.ends().items())
         ends = [
             self._unit_end(int(unit["physical_offset"]), int(unit["size"]))
-            for units in found
+            for units in last_units
             for unit in units
         ]
         return max(ends) if 0 in ends else self.high

@@ -60,14 +60,14 @@ def whole(answer: Answer, reader: PullReader) -> Iterator[Answer]:
     reader.settle()
     tries = _LAST_TRY_OF_TIER if has_tier(reader.cluster, answer.piece.broker) else _LAST_TRY
     at, failures, pause_s = answer.start, 0, _BEGIN_PAUSE_S
-    left = reader.most_bytes_again
+    bytes_left = reader.most_bytes_again
     while at < answer.end:
         most = min(_ASKED_AT_ONCE if failures < tries // 2 else 1, answer.end - at)
         body, address = reader.once(answer.piece, at, most)
         given = replace(answer, start=at, body=body, address=address)
         count, size = _leading(given)
         if count:
-            left = reader.left_of(left, body[:size], answer, address)
+            bytes_left = reader.left_of(bytes_left, body[:size], answer, address)
             yield replace(given, end=at + count, body=body[:size])
             at, failures, pause_s = at + count, 0, _BEGIN_PAUSE_S
             continue

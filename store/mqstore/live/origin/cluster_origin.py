@@ -99,8 +99,8 @@ class ClusterBrokers:
         about groups.
         """
         self._named = frozenset(named)
-        told = self._named | frozenset(asked.beside)
-        self._told = NamedTopics(told, frozenset(groups or ()), asked.with_state)
+        topics = self._named | frozenset(asked.beside)
+        self._told = NamedTopics(topics, frozenset(groups or ()), asked.with_state)
         self._wanted = NamedOfProxy(
             self._told,
             asked.not_served,

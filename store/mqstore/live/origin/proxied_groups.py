@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 from mqstore.errors import InvalidOptionError, StoreError, shown
@@ -111,7 +111,7 @@ class ProxiedGroups:
         self._groups |= {group: (now, online.get(group)) for group in groups}
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _warn(option: str, group: str, reason: str) -> None:
     """Warn, once in a process."""
     text = "option %s: whether group %s has consumers at proxies is not known: %s"

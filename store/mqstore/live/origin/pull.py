@@ -164,13 +164,13 @@ class PullReader:
         Tags do not choose among them: they are those of records that may be broken. Raises
         BrokenAnswerError for more messages, or more bytes of them, than an answer stands for.
         """
-        piece, left = answer.piece, self.most_bytes_again
+        piece, bytes_left = answer.piece, self.most_bytes_again
         if answer.end - answer.start > _MOST_SINGLES:
             reason = f"a pull of {piece} at {answer.start} goes on at {answer.end}, behind records"
             raise BrokenAnswerError(answer.address, f"{reason} that are broken")
         for start in range(answer.start, answer.end):
             body, address = self.once(piece, start, 1)
-            left = self.left_of(left, body, answer, address)
+            bytes_left = self.left_of(bytes_left, body, answer, address)
             yield Answer(piece, start, start + 1, body, address, is_single=True)
 
     @property

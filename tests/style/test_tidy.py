@@ -35,8 +35,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.files.txn": {"mqstore.format", BASE, "mqstore.files"},
     "mqstore.files.objects": {"mqstore.format", BASE, "mqstore.files", "mqstore.options"},
     "mqstore.bodies": {"mqstore.options"},
+    "mqstore.changes": {"mqstore.options", "mqstore.bodies"},
     "mqstore.read": WITH_TXN
-    | {"mqstore.derive", "mqstore.options", "mqstore.read.sql", "mqstore.bodies"},
+    | {"mqstore.derive", "mqstore.options", "mqstore.read.sql", "mqstore.bodies"}
+    | {"mqstore.changes"},
     "mqstore.write.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
     "mqstore.live.remoting": BYTES | {"mqstore.options", "mqstore.read"},
@@ -51,12 +53,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore": BELOW_WRITE
     | LIVE
     | {"mqstore.read", "mqstore.write", "mqstore.deliver", "mqstore.read.sql"}
-    | {"mqstore.files.objects", "mqstore.deliver.replay", "mqstore.bodies"},
+    | {"mqstore.files.objects", "mqstore.deliver.replay", "mqstore.bodies", "mqstore.changes"},
     # Of the codec, the connector sees the columns only, and the jobs also which kernels are in
     # use; of files and format they see nothing.
     "mqlog": {
         "mqstore",
         "mqstore.bodies",
+        "mqstore.changes",
         "mqstore.codec.schema",
         "mqstore.options",
         "mqstore.read",
@@ -72,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqlog",
         "mqstore",
         "mqstore.bodies",
+        "mqstore.changes",
         "mqstore.codec.schema",
         "mqstore.options",
         "mqstore.read.sql",
@@ -84,6 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqlog",
         "mqstore",
         "mqstore.bodies",
+        "mqstore.changes",
         "mqstore.codec.schema",
         "mqstore.native.registry",
         "mqstore.options",

@@ -18,6 +18,7 @@ from mqstore.errors import StoreError, StoreFlavour, TopicFlavour
 from mqstore.files.txn import errors as staging_errors
 from mqstore.live.remoting import errors as live_errors
 from mqstore.live.send import errors as send_errors
+from mqstore.merge import errors as merge_errors
 from mqstore.write import errors as write_errors
 from pyspark_mqlog import errors as spark_errors
 from style.documents import ROOT, documents
@@ -28,6 +29,7 @@ MODULES = [
     copy_errors,
     table_errors,
     body_errors,
+    merge_errors,
     staging_errors,
     write_errors,
     live_errors,
@@ -60,6 +62,8 @@ EXAMPLES = [
     errors.UnsafePathError("/s/x", "a symbolic link"),
     errors.CorruptStoreError("/s/commitlog/0", 7, "bad magic"),
     body_errors.CorruptBodyError("T", "broker-a", 0, 7, 'CANNOT_PARSE_VALUE at id: "x" is no INT'),
+    merge_errors.NoChangeOrderError("shop.orders", "4 queues", "CDC/broker-a/2, offset 7"),
+    merge_errors.NewSourceError("CDC/broker-a/2", 7, "1:4:0", "9:120:0", 3600, "2026-11-01"),
     errors.CorruptConfigError("/s/config/topics.json", 0, "not JSON"),
     table_errors.CorruptTableError("/t/part-0.parquet", "cannot be read: no footer"),
     errors.DataLossError("T/0", start=0, end=9, low=5, high=9),

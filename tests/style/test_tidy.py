@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.files.objects": {"mqstore.format", BASE, "mqstore.files", "mqstore.options"},
     "mqstore.bodies": {"mqstore.options"},
     "mqstore.changes": {"mqstore.options", "mqstore.bodies"},
+    "mqstore.merge": set(),
     "mqstore.read": WITH_TXN
     | {"mqstore.derive", "mqstore.options", "mqstore.read.sql", "mqstore.bodies"}
     | {"mqstore.changes"},
@@ -89,6 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore",
         "mqstore.bodies",
         "mqstore.changes",
+        "mqstore.merge",
         "mqstore.codec.schema",
         "mqstore.native.registry",
         "mqstore.options",

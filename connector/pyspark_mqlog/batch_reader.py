@@ -1,10 +1,10 @@
 """The batch reader: the driver plans the work of tasks, and a task yields Arrow batches.
 
-A partition has all that its task needs; the reader itself has the schema only, because Spark
-sends it to every task of every stage.
+Spark pickles each partition apart, and sends the reader to every task: what all tasks share is in
+the reader, and a partition has a row of plain values.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from mqstore.errors import DataLossError, StoreError, UnknownTopicError
 from mqstore.request.chosen_queues import message_slices, open_stores, without_start
 from mqstore.request.plan import ReadPlan, Work
 from mqstore.request.read_options import ReadOptions
+from mqstore.request.sharing import Row, SharedWork, shared
 from pyspark_mqlog.schema import to_arrow
 from pyspark_mqlog.worker import conformed
 
@@ -46,22 +47,23 @@ class MqlogReader(DataSourceReader):
 
     def __init__(self, schema: StructType, plan: ReadPlan) -> None:
         self._schema = schema
-        self._work: Sequence[Work] = plan.work()
+        self._shared: SharedWork | None
+        self._rows: list[Row]
+        self._shared, self._rows = shared(plan.work())
 
     def __getstate__(self) -> dict[str, object]:
         # Spark pickles the reader for tasks; only this object gives the partitions.
-        return {"_schema": self._schema, "_work": ()}
+        return {"_schema": self._schema, "_shared": self._shared, "_rows": []}
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(work) for work in self._work]
+        return [InputPartition(row) for row in self._rows]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_work(partition, self._schema)
+        if self._shared is None:  # Spark's partition for an empty list of partitions.
+            return iter(())
+        return read_work(self._shared.of(partition.value), self._schema)
 
 
-def read_work(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Do the work of a partition, in a task: yield its batches as Spark expects them."""
-    if partition.value is None:  # Spark's partition for an empty list of partitions.
-        return
-    work: Work = partition.value
-    yield from conformed(work.batches(), to_arrow(schema))
+def read_work(work: Work, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Do the work of a partition, in a task: return its batches as Spark expects them."""
+    return conformed(work.batches(), to_arrow(schema))

@@ -19,9 +19,11 @@ from pyspark.serializers import CPickleSerializer
 import mqlog
 from mqlog.keywords import in_keywords, keyword
 from mqlog.options import ScanKeywords, WriteKeywords, shows
+from mqlog.split import packed
 from mqlog.writing import Task, settings_of, write_by_tasks
 from mqstore.errors import InvalidOptionError
 from mqstore.request.read_options import STREAM_OPTIONS
+from mqstore.request.sharing import PackedWork
 from pyspark_mqlog.schema import conform, to_arrow, to_struct, write_schema
 from pyspark_mqlog.worker import conformed, freeze_once, named_errors
 
@@ -69,10 +71,10 @@ def read(
             raise InvalidOptionError("topics", ", ".join(topics), expected)
         scan = opened.table(table, **options)
     schema = to_struct(scan.schema)
-    splits = scan.splits()
-    # A part each: range has as many partitions as rows. One pickle has what parts share once.
-    numbers = spark.range(0, len(splits), 1, max(1, len(splits)))
-    return numbers.mapInArrow(_reading(splits, to_arrow(schema)), schema)
+    work = packed(scan.splits())
+    # A part each: range has as many partitions as rows.
+    numbers = spark.range(0, len(work), 1, max(1, len(work)))
+    return numbers.mapInArrow(_reading(work, scan.schema, to_arrow(schema)), schema)
 
 
 @shows(WriteKeywords)
@@ -99,7 +101,7 @@ def _refuse_streams(options: Mapping[str, object]) -> None:
 
 
 def _reading(
-    splits: Sequence[mqlog.Split], schema: pa.Schema
+    work: PackedWork, read: pa.Schema, schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what a task does: read the parts whose numbers its rows have."""
 
@@ -109,7 +111,7 @@ def _reading(
                 rows
                 for batch in numbers
                 for number in batch.column(0).to_pylist()
-                for rows in splits[number].to_reader()
+                for rows in mqlog.Split(work.work(number), read).to_reader()
             ),
             schema,
         )

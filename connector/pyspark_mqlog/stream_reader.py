@@ -26,8 +26,9 @@ from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.progress import Progress, brokers_in, from_json, to_json
 from mqstore.read.selection import OpenStores
 from mqstore.request.chosen_queues import open_stores, starting_progress, takes_topics_of_group
-from mqstore.request.plan import followed_work
+from mqstore.request.plan import Work, empty_work, followed_work
 from mqstore.request.read_options import StreamOptions
+from mqstore.request.sharing import SharedWork, of_task
 from pyspark_mqlog.batch_reader import read_work
 from pyspark_mqlog.compat import (
     Json,
@@ -52,6 +53,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
+        self._task: Work | None = None
         self._group: PublishedProgress | None = None
         self._initial: Json | None = None
         self._marks_start = False
@@ -59,7 +61,9 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._written: tuple[Progress, Json] = ({}, {})
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_schema": self._schema}  # All that a task needs.
+        # All that a task needs beside its partition: the reader is pickled before a batch is known.
+        work = empty_work(self._options.read, self._columns)
+        return {"_schema": self._schema, "_task": work}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         # Spark has no limit of two kinds, and passes this one back; the options have them all.
@@ -125,10 +129,12 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = self._progress(end.get(_START, start))
             slices = self._follower.slices(begin, self._progress(end))
             work = followed_work(self._options.read, slices, self._columns)
-            return [InputPartition(of_task) for of_task in work]
+            return [InputPartition(of_task(one)) for one in work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_work(partition, self._schema)
+        assert self._task is not None  # Of the reader that a task has.
+        places, row = partition.value
+        return read_work(SharedWork(self._task, places).of(row), self._schema)
 
     def commit(self, end: Json) -> None:
         with named_errors():

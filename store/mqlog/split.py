@@ -1,11 +1,13 @@
 """A part of a scan, for another process."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from mqlog.readable import Readable, reader_of
 from mqstore.request.plan import Work
+from mqstore.request.sharing import PackedWork
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -13,7 +15,8 @@ class Split(Readable):
     """A part of a scan: a small value that pickles, for a process, a Ray task or a Dask worker.
 
     It names what it reads by the place and the pinned ends, so any machine that reaches the place
-    reads the same rows. Open splits have their batches in memory each: see ``batch_bytes``.
+    reads the same rows. Each has all that it needs; pickled in one list, they share what is the
+    same in all. Open splits have their batches in memory each: see ``batch_bytes``.
     """
 
     _work: Work
@@ -25,3 +28,8 @@ class Split(Readable):
 
     def __repr__(self) -> str:
         return f"<mqlog.Split of {self._work!r:.200}>"
+
+
+def packed(splits: Iterable[Split]) -> PackedWork:
+    """Return the work of splits of one scan, what they share once."""
+    return PackedWork.of([split._work for split in splits])

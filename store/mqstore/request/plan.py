@@ -116,6 +116,14 @@ def followed_work(
     ]
 
 
+def empty_work(options: ReadOptions, columns: tuple[str, ...]) -> Work:
+    """Return work as ``followed_work`` does, of no slices: what its tasks share."""
+    streamed = CATALOG[options.table].streamed if options.table in CATALOG else None
+    if streamed is None:
+        return MessageWork((), ScanSettings.of(options, columns, merged=True))
+    return TableWork(streamed.part((), options.keys, options.on_corrupt), columns)
+
+
 def read_schema(options: ReadOptions) -> pa.Schema:
     """Return the Arrow schema of a read: that of the table, or of its columns that are chosen.
 

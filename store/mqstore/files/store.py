@@ -94,6 +94,11 @@ class Store:
             self._queue_store.close()
 
     @property
+    def has_queue_files(self) -> bool:
+        """Whether its queues are files, of which several threads may read different ones."""
+        return self._queue_store is None
+
+    @property
     def root(self) -> str:
         """The store's root directory."""
         return self.place.root

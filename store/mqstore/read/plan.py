@@ -9,15 +9,15 @@ Reference: Spark's FilePartition#maxSplitBytes (the default size of a partition)
 KafkaOffsetRangeCalculator (minPartitions, maxRecordsPerPartition).
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
-import numpy as np
-
-from mqstore.read.source import QueueSlice, Weighed
+from mqstore.files.base.side_by_side import each_beside
+from mqstore.read.source import Origin, QueueSlice, Weighed
 
 MAX_PARTITION_BYTES: Final = 256 * 1024 * 1024
 _MIN_TARGET_BYTES: Final = 32 * 1024 * 1024  # Less takes less time than a partition costs.
@@ -40,11 +40,14 @@ class SplitLimits:
 
 def weigh(slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
     """Return the slices with their bytes, in their order: see ``BoundsSource.weigh``."""
-    found: list[Weighed] = []
-    for origin, group in groupby(slices, key=lambda piece: piece.origin):
+    groups = [(o, list(some)) for o, some in groupby(slices, key=lambda piece: piece.origin)]
+
+    def of_origin(group: tuple[Origin, list[QueueSlice]]) -> list[Weighed]:
+        origin, some = group
         with closing(origin.bounds()) as source:
-            found += source.weigh(list(group), strict=strict)
-    return found
+            return source.weigh(some, strict=strict)
+
+    return [w for weighed in each_beside(of_origin, groups, looked_at=1) for w in weighed]
 
 
 def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSlice, ...]]:
@@ -66,73 +69,86 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
         parts += -parts % max(1, limits.parallelism)
         target = max(1, min(target, -(-total * 9 // (8 * parts))))
     wanted = min(limits.min_partitions or 0, sum(w.slice.end - w.slice.start for w in filled))
-    partitions = _pack(_cuts(filled, target, limits.max_records), target, parts, limits.max_records)
+    slices = [w.slice for w in filled]
+    cuts = _cuts(filled, target, limits.max_records)
+    partitions = _pack(slices, cuts, target, parts, limits.max_records)
     for _ in range(_HALVINGS):
         if len(partitions) >= wanted:
             break
         target = max(1, min(target // 2, -(-total // wanted)))
         cuts = _cuts(filled, target, limits.max_records)
-        partitions = _pack(cuts, target, -(-total // target), limits.max_records)
+        partitions = _pack(slices, cuts, target, -(-total // target), limits.max_records)
     return partitions
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A part of the slice with that number: its CommitLog bytes, and about where they begin."""
+class _Cut(NamedTuple):
+    """A part [start, end) of the slice with that number: its bytes, and about where they begin."""
 
     number: int
-    slice: QueueSlice
+    start: int
+    end: int
     bytes: int
     place: int
 
 
 def _pack(
-    cuts: Sequence[_Cut], target: int, parts: int, max_records: int | None
+    slices: Sequence[QueueSlice],
+    cuts: Sequence[_Cut],
+    target: int,
+    parts: int,
+    max_records: int | None,
 ) -> list[tuple[QueueSlice, ...]]:
     # The cost of opening fills a partition, but never breaks a byte bound by itself.
-    costs = [max(cut.bytes, min(_SLICE_BYTES, target // 16)) for cut in cuts]
+    least = min(_SLICE_BYTES, target // 16)
+    total = sum(max(cut.bytes, least) for cut in cuts)
     # Each as full as the others: full ones and a rest would leave cores idle at the end.
-    even = sum(costs) / max(1, parts, -(-sum(costs) // target))
+    even = total / max(1, parts, -(-total // target))
     done = 0
     partitions: list[tuple[QueueSlice, ...]] = []
     current: list[_Cut] = []
     held_bytes = held_records = 0
-    for cut, cost in zip(cuts, costs, strict=True):
-        records = cut.slice.end - cut.slice.start
+    for cut in cuts:
+        cost, records = max(cut.bytes, least), cut.end - cut.start
         over_records = max_records is not None and held_records + records > max_records
         over_even = done + held_bytes + cost / 2 > even * (len(partitions) + 1)
         if current and (held_bytes + cost > target or over_records or over_even):
-            partitions.append(_joined(current))
+            partitions.append(_joined(slices, current))
             done += held_bytes
             current, held_bytes, held_records = [], 0, 0
         current.append(cut)
         held_bytes += cost
         held_records += records
     if current:
-        partitions.append(_joined(current))
+        partitions.append(_joined(slices, current))
     return partitions
 
 
-def _joined(cuts: Sequence[_Cut]) -> tuple[QueueSlice, ...]:
+def _joined(slices: Sequence[QueueSlice], cuts: Sequence[_Cut]) -> tuple[QueueSlice, ...]:
     """Return what neighbouring cuts are of each slice, in the order of the slices."""
-    found: dict[int, QueueSlice] = {}
+    found: dict[int, tuple[int, int]] = {}
     for cut in cuts:
-        first = found.get(cut.number, cut.slice)
-        found[cut.number] = replace(first, end=cut.slice.end)
-    return tuple(found[number] for number in sorted(found))
+        first = found.get(cut.number)
+        found[cut.number] = (cut.start if first is None else first[0], cut.end)
+    return tuple(_part(slices[number], *found[number]) for number in sorted(found))
+
+
+def _part(piece: QueueSlice, start: int, end: int) -> QueueSlice:
+    return QueueSlice(piece.origin, piece.broker_name, piece.topic, piece.queue_id, start, end)
 
 
 def _cuts(weighed: Sequence[Weighed], target: int, max_records: int | None) -> list[_Cut]:
     """Cut all slices; into small cuts in the order of the log where queues may share a task."""
-    parts = -(-sum(w.total for w in weighed) // target)
-    shared = [parts > 1 and w.total >= parts * _SHARED_BYTES for w in weighed]
+    totals = [w.total for w in weighed]
+    parts = -(-sum(totals) // target)
+    shared = [parts > 1 and total >= parts * _SHARED_BYTES for total in totals]
     if sum(shared) < 2:
         return [cut for n, w in enumerate(weighed) for cut in _cut(n, w, target, max_records)]
     cuts = []
     for number, (one, is_shared) in enumerate(zip(weighed, shared, strict=True)):
         most = -(-one.total // (parts * _GRAINS)) if is_shared else target
         cuts += _cut(number, one, most, max_records)
-    return sorted(cuts, key=lambda cut: (cut.slice.origin.name, cut.place, cut.number))
+    names = [one.slice.origin.name for one in weighed]
+    return sorted(cuts, key=lambda cut: (names[cut.number], cut.place, cut.number))
 
 
 def _cut(number: int, weighed: Weighed, target: int, max_records: int | None) -> list[_Cut]:
@@ -142,30 +158,41 @@ def _cut(number: int, weighed: Weighed, target: int, max_records: int | None) ->
         weighed.total > target or piece.end - piece.start > (max_records or piece.end)
     ):
         weighed = weighed.again()
-    share = weighed.total / max(1, -(-weighed.total // target))
+    total = weighed.total
+    share = total / max(1, -(-total // target))
     most = min(max_records or piece.end, piece.end - piece.start)
     most = max(most, -(-(piece.end - piece.start) // _MOST_CUTS))
-    cuts, start, before = [], piece.start, 0
+    if share >= total and most >= piece.end - piece.start:
+        return [_Cut(number, piece.start, piece.end, total, int(weighed.places[0]))]
+    # Lists: a call of numpy for one value costs more than all the rest of a cut.
+    edges, grown = weighed.edges.tolist(), weighed.bytes.tolist()
+    places = weighed.places.tolist()
+    cuts, start, before, place = [], piece.start, 0, places[0]
     while start < piece.end:
-        end = piece.end if share >= weighed.total else _reach(weighed, start, before + share)
+        end = piece.end if share >= total else _reach(edges, grown, start, before + share)
         end = min(max(end, start + 1), start + most, piece.end)
-        after = weighed.total
-        if end < piece.end:
-            after = int(np.interp(end, weighed.edges, weighed.bytes))
-        place = int(weighed.places[0])
-        if start > piece.start:
-            place = int(np.interp(start, weighed.edges, weighed.places))
-        cuts.append(
-            _Cut(number, replace(piece, start=start, end=end, weight=None), after - before, place)
-        )
+        after = total if end == piece.end else _between(end, edges, grown)
+        cuts.append(_Cut(number, start, end, after - before, place))
         start, before = end, after
+        place = _between(start, edges, places)
     return cuts
 
 
-def _reach(weighed: Weighed, start: int, limit: float) -> int:
+def _reach(edges: Sequence[int], grown: Sequence[int], start: int, limit: float) -> int:
     """Return the last queue offset with at most ``limit`` bytes before it.
 
     An edge if there is one after ``start``: there bytes are known, not interpolated.
     """
-    edge = int(weighed.edges[np.searchsorted(weighed.bytes, limit + 0.5, side="right") - 1])
-    return edge if edge > start else int(np.interp(limit, weighed.bytes, weighed.edges))
+    edge = edges[bisect_right(grown, limit + 0.5) - 1]
+    return edge if edge > start else _between(limit, grown, edges)
+
+
+def _between(at: float, ascending: Sequence[int], values: Sequence[int]) -> int:
+    """Return the value at a place on the lines between points, rounded down: see numpy.interp."""
+    right = bisect_right(ascending, at)
+    if right == 0:
+        return values[0]
+    if right == len(ascending):
+        return values[-1]
+    x, y = ascending[right - 1], values[right - 1]
+    return int((values[right] - y) / (ascending[right] - x) * (at - x) + y)

@@ -206,7 +206,10 @@ class StoreBounds:
 
     def weigh(self, slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
         """Return bytes from the sizes in the ConsumeQueues; exact up to a million messages."""
-        return self.store.place.folder.each(partial(weigh_slice, self.store, strict=strict), slices)
+        among = partial(weigh_slice, self.store, strict=strict, among=len(slices))
+        if not self.store.has_queue_files:
+            return list(map(among, slices))
+        return self.store.place.folder.each(among, slices)
 
     def narrow(
         self, slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]

@@ -17,15 +17,20 @@ from mqstore.read.units import read_units, shared_bytes
 
 _FEW_BYTES: Final = 64 * 1024
 _EXACT_UNITS: Final = 1 << 20
+_ALL_UNITS: Final = 1 << 26  # of all slices: 1.3 GB of ConsumeQueues
+_LEAST_UNITS: Final = 1 << 14
 _EDGES: Final = 4096
+_UNITS_OF_EDGE: Final = 64
 _SAMPLES: Final = 256
 _SAMPLE_UNITS: Final = 1024
 
 
-def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True) -> Weighed:
+def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True, among: int = 1) -> Weighed:
     """Return the slice with its bytes, from the sizes in its ConsumeQueue.
 
     Exact up to a million messages; of more, 256 evenly spread stretches stand for the rest.
+    ``among`` more than 64 slices that are weighed together, both are fewer: of 64 million messages
+    in all the sizes are read, but of 16,384 of each slice in any case.
     With ``strict``, a ConsumeQueue file that is missing or short is a CorruptStoreError; without
     it such messages weigh nothing, and the scan reports them.
     """
@@ -37,15 +42,18 @@ def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True) -> Weig
         return Weighed(piece, edges, np.array([0, known.bytes]), places, again)
     queue = store.queue(piece.topic, piece.queue_id)
     count = piece.end - piece.start
-    if count <= _EXACT_UNITS:
+    most = min(_EXACT_UNITS, max(_LEAST_UNITS, _ALL_UNITS // among))
+    if count <= most:
         sizes, places = _units(queue, piece.start, piece.end, strict)
         grown = np.concatenate(([0], np.cumsum(sizes)))
         marks = np.arange(count + 1)
-        if count > _EDGES:
-            marks = np.linspace(0, count, _EDGES + 1).astype(np.int64)
+        edges = min(_EDGES, most // _UNITS_OF_EDGE)
+        if count > edges:
+            marks = np.linspace(0, count, edges + 1).astype(np.int64)
         at = places[np.minimum(marks, count - 1)] if count else marks
         return Weighed(piece, piece.start + marks, grown[marks], np.maximum.accumulate(at))
-    marks = np.linspace(piece.start, piece.end, _SAMPLES + 1).astype(np.int64)
+    samples = min(_SAMPLES, most // _SAMPLE_UNITS)
+    marks = np.linspace(piece.start, piece.end, samples + 1).astype(np.int64)
     looks = [_sample(queue, int(a), int(b), strict) for a, b in itertools.pairwise(marks)]
     means, at = np.array(looks).T
     grown = np.concatenate(([0], np.cumsum(means * np.diff(marks)))).astype(np.int64)

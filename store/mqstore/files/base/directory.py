@@ -92,16 +92,21 @@ class Directory(Folder):
         The folder that they are in is opened once, each of them relative to it, and what is in
         them is looked at where it is open.
         """
-        found: list[OnlyFile | None] = []
         split = (path.rpartition("/") for path in paths)
-        for parent, some in groupby(split, lambda parts: parts[0]):
-            names = [name for _, _, name in some]
+        grouped = [
+            (parent, [name for _, _, name in some])
+            for parent, some in groupby(split, lambda parts: parts[0])
+        ]
+
+        def of_parent(group: tuple[str, list[str]]) -> list[OnlyFile | None]:
+            parent, names = group
             try:
                 with self._opened(parent) as fd:
-                    found += [_only_file(fd, name, most) for name in names]
+                    return [_only_file(fd, name, most) for name in names]
             except (OSError, UnsafePathError):
-                found += [None] * len(names)
-        return found
+                return [None] * len(names)
+
+        return [one for some in self.each(of_parent, grouped) for one in some]
 
     def survey(self, path: str = "") -> list[tuple[str, str, int]]:
         """Return (name, kind, bytes) of all in ``path``, sorted; none if it is not there."""

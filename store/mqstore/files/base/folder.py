@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from mqstore.errors import UnsafePathError
 from mqstore.files.base.read_file import ReadFile
+from mqstore.files.base.side_by_side import each_beside
 from mqstore.format.config import MAX_CONFIG_BYTES
 
 T = TypeVar("T")
@@ -160,9 +161,9 @@ class Folder(ABC):
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Return what ``work``, which reads files in it, returns for each item, in order.
 
-        Several are done at a time where each read waits for a network.
+        Several are done at a time where each read waits: for a network, or for a disk.
         """
-        return [work(item) for item in items]
+        return each_beside(work, items)
 
 
 class ListedFolder(Folder):

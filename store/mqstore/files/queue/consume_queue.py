@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from mqstore.format.arrays import Mask, Span, Structs, TopicQueue
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
 
+_LISTED_AT_A_TIME: Final = 256
 MOST_TOPICS = 100_000
 MOST_QUEUES = 1_000_000
 _NOT_UTF8 = (
@@ -215,8 +217,8 @@ def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[Topi
     directory whose name is no UTF-8: its queues would be missing without a word.
     """
     found = []
-    for queue in each_queue(place, folder):
-        found.append(queue)
+    for topic, queue_ids in _by_topic(place, folder, at_once=True):
+        found += [(topic, queue_id) for queue_id in queue_ids]
         if len(found) > MOST_QUEUES:
             raise UnsupportedStoreError(place.root, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
     return sorted(found)
@@ -224,16 +226,29 @@ def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[Topi
 
 def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[TopicQueue]:
     """Yield what ``list_queues`` returns, topic by topic, for callers that stop early."""
+    for topic, queue_ids in _by_topic(place, folder):
+        yield from ((topic, queue_id) for queue_id in queue_ids)
+
+
+def _by_topic(
+    place: StoreDir, folder: str, *, at_once: bool = False
+) -> Iterator[tuple[str, list[int]]]:
+    """Yield each topic with its queueIds; ``at_once`` lists topics side by side if that waits."""
     topics = _directories(place, folder)
     if len(topics) > MOST_TOPICS:
         raise UnsupportedStoreError(place.root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")
-    for topic in topics:
-        found = map(names.parse_queue_id, _directories(place, f"{folder}/{topic}"))
-        queue_ids = [queue_id for queue_id in found if queue_id is not None]
-        if queue_ids and not names.is_topic(topic):
-            path = f"{place.root}/{folder}/{topic}"
-            raise UnsupportedStoreError(path, "FOLDER_NAME", _NOT_UTF8)
-        yield from ((topic, queue_id) for queue_id in queue_ids)
+    # Of an object store, one listing has them all.
+    most = _LISTED_AT_A_TIME if at_once and not place.folder.is_remote else 1
+    for first in range(0, len(topics), most):
+        some = topics[first : first + most]
+        listed = place.folder.each(lambda topic: _directories(place, f"{folder}/{topic}"), some)
+        for topic, found in zip(some, listed, strict=True):
+            parsed = map(names.parse_queue_id, found)
+            queue_ids = [queue_id for queue_id in parsed if queue_id is not None]
+            if queue_ids and not names.is_topic(topic):
+                path = f"{place.root}/{folder}/{topic}"
+                raise UnsupportedStoreError(path, "FOLDER_NAME", _NOT_UTF8)
+            yield topic, queue_ids
 
 
 def _directories(place: StoreDir, path: str) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from mqstore.errors import CorruptStoreError
 from mqstore.files.base.folder import Folder
 from mqstore.files.base.mapped_file_queue import mapped_file
+from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, is_live
 from mqstore.files.queue.unit_blocks import PROBED_UNITS
 from mqstore.files.queue.units import QueueExtent, Units
@@ -36,6 +37,9 @@ def look_at_each(folder: Folder, queues: Sequence[Units], commit_log_low: int) -
     for start in range(0, len(plain), _TOGETHER):
         found |= _short(folder, plain[start : start + _TOGETHER], commit_log_low)
     others = [number for number in range(len(queues)) if number not in found]
+    apart = [n for n in others if not isinstance(queues[n], ConsumeQueue | BatchQueue)]
+    found |= {number: queues[number].look(commit_log_low) for number in apart}
+    others = [number for number in others if number not in found]
     looks = folder.each(lambda number: queues[number].look(commit_log_low), others)
     found |= zip(others, looks, strict=True)
     return [found[number] for number in range(len(queues))]

@@ -40,6 +40,7 @@ class PlaceKeywords(TypedDict, total=False):
     fs: Value
     max_frame_bytes: Value
     max_objects: Whole
+    max_tasks_per_broker: Whole
     name_servers: Value
     proxies: Value
     pull_batch_size: Whole
@@ -115,6 +116,7 @@ class ScanKeywords(TypedDict, total=False):
     max_frame_bytes: Value
     max_objects: Whole
     max_records_per_partition: Whole
+    max_tasks_per_broker: Whole
     min_partitions: Whole
     msg_ids: Value
     name_servers: Value
@@ -197,6 +199,7 @@ class FollowKeywords(TypedDict, total=False):
     max_objects: Whole
     max_offsets_per_trigger: Whole
     max_records_per_partition: Whole
+    max_tasks_per_broker: Whole
     max_trigger_delay: Value
     min_offsets_per_trigger: Whole
     min_partitions: Whole
@@ -273,6 +276,7 @@ class WriteKeywords(TypedDict, total=False):
     max_hash_slot_num: Whole
     max_index_num: Whole
     max_message_size: Value
+    max_tasks_per_broker: Whole
     name_servers: Value
     on_invalid: Value
     partitioner: Value

@@ -21,7 +21,7 @@ from mqstore.read.source import QueueSlice
 from mqstore.request import chosen_queues, plan
 from support import goldens
 from support.oracle import Message
-from support.stores import MakeStore
+from support.stores import Layout, MakeStore
 
 NAMES = [column.name for column in COLUMNS]
 
@@ -237,6 +237,22 @@ def test_a_read_of_very_many_partitions_says_which_option_makes_fewer(
     (warning,) = caplog.messages
     assert "6 partitions" in warning
     assert "set: maxRecordsPerPartition=2" in warning
+
+
+WIDE = Layout(commit_log_bytes=16 << 20)
+
+
+def test_a_read_of_more_than_100000_partitions_says_a_value_that_makes_fewer(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(chosen_queues, "_MANY_PARTITIONS", 4)
+    monkeypatch.setattr(chosen_queues, "_VERY_MANY_PARTITIONS", 11)
+    place = mqlog.open(store([Message(body=bytes(1 << 20)) for _ in range(12)], WIDE).root)
+
+    assert len(place.scan(max_bytes_per_partition="1m").splits()) == 12
+    (warning,) = caplog.messages
+    assert warning.endswith("maxBytesPerPartition=3m makes about 4")
+    assert len(place.scan(max_bytes_per_partition="4m").splits()) <= 4
 
 
 ranges = st.fixed_dictionaries(

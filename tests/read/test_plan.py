@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
 from mqstore.files.base.directory import Directory
+from mqstore.read import weights
 from mqstore.read.directory import take
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.source import QueueSlice, Weighed, slices_of
@@ -208,3 +210,29 @@ def test_a_lost_consume_queue_file_weighs_nothing_where_damage_is_passed_over(
     with pytest.raises(CorruptStoreError, match="missing or cut short"):
         weigh([of])
     assert weigh([of], strict=False)[0].total == sum(m.size for m in laid.messages) * 64 // 80
+
+
+def test_weighing_many_queues_reads_a_bounded_number_of_units(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "_ALL_UNITS", 64)
+    monkeypatch.setattr(weights, "_LEAST_UNITS", 16)
+    monkeypatch.setattr(weights, "_SAMPLE_UNITS", 8)
+    monkeypatch.setattr(weights, "_UNITS_OF_EDGE", 1)
+    messages = [Message(queue_id=n % 8, body=b"x" * 100) for n in range(8 * 100)]
+    snapshot = take(str(store(messages).root))
+    slices = [replace(piece, weight=None) for piece in slices_of(snapshot)]
+    looked: list[int] = []
+    whole = weights._units
+
+    def counted(queue: Any, start: int, end: int, strict: bool) -> Any:
+        looked.append(end - start)
+        return whole(queue, start, end, strict)
+
+    monkeypatch.setattr(weights, "_units", counted)
+    many, few = weigh(slices), weigh(slices[:1])
+
+    assert sum(looked[:16]) == 8 * 16  # Two samples of 8 units of each queue.
+    assert looked[16:] == [8] * 8
+    assert [len(one.edges) for one in many] == [3] * 8
+    assert abs(many[0].total - few[0].total) <= few[0].total // 10

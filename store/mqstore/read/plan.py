@@ -10,14 +10,16 @@ KafkaOffsetRangeCalculator (minPartitions, maxRecordsPerPartition).
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from mqstore.files.base.side_by_side import each_beside
 from mqstore.read.source import Origin, QueueSlice, Weighed
+
+T = TypeVar("T")
 
 MAX_PARTITION_BYTES: Final = 256 * 1024 * 1024
 _MIN_TARGET_BYTES: Final = 32 * 1024 * 1024  # Less takes less time than a partition costs.
@@ -26,6 +28,15 @@ _HALVINGS: Final = 40
 _MOST_CUTS: Final = 1 << 17  # Of one slice: queue offsets may lie as far apart as names of files.
 _SHARED_BYTES: Final = 512 * 1024  # Of a queue with as much for each partition, each has some,
 _GRAINS: Final = 8  # cut with that precision.
+
+
+@runtime_checkable
+class BoundsTasks(Protocol):
+    """An origin that so many tasks of a read may be at, at a time; None: any number."""
+
+    @property
+    def max_tasks(self) -> int | None:
+        """The bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +51,20 @@ class SplitLimits:
 
 def weigh(slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
     """Return the slices with their bytes, in their order: see ``BoundsSource.weigh``."""
-    groups = [(o, list(some)) for o, some in groupby(slices, key=lambda piece: piece.origin)]
+    by_origin = _by_origin(slices, lambda piece: piece.origin)
 
-    def of_origin(group: tuple[Origin, list[QueueSlice]]) -> list[Weighed]:
-        origin, some = group
+    def of_origin(group: tuple[Origin, list[int]]) -> list[Weighed]:
+        origin, places = group
         with closing(origin.bounds()) as source:
-            return source.weigh(some, strict=strict)
+            return source.weigh([slices[place] for place in places], strict=strict)
 
-    return [w for weighed in each_beside(of_origin, groups, looked_at=1) for w in weighed]
+    each = each_beside(of_origin, by_origin.items(), looked_at=1)
+    found = [
+        (place, one)
+        for places, weighed in zip(by_origin.values(), each, strict=True)
+        for place, one in zip(places, weighed, strict=True)
+    ]
+    return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
 
 def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSlice, ...]]:
@@ -56,7 +73,48 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
     A partition holds at most ``max_bytes`` and ``max_records`` (a single message may be larger),
     and there are at least ``min_partitions`` as long as there are as many messages. Where bytes
     need more than ``parallelism`` partitions, there are about a whole multiple of it.
+    An origin that bounds its tasks is in no more partitions than that, however large they become.
     """
+    by_origin = _by_origin(weighed, lambda one: one.slice.origin)
+    bounds = {o: o.max_tasks for o in by_origin if isinstance(o, BoundsTasks)}
+    bounded = {origin: most for origin, most in bounds.items() if most is not None}
+    if not bounded:
+        return _split(weighed, limits)
+    free = [one for one in weighed if one.slice.origin not in bounded]
+    count = len(bounded) + bool(free)
+    each = replace(limits, min_partitions=-(-(limits.min_partitions or 0) // count))
+    found = _split(free, each)
+    for origin, most in bounded.items():
+        found += _merged(_split([weighed[place] for place in by_origin[origin]], each), most)
+    return found
+
+
+def _by_origin(items: Sequence[T], origin_of: Callable[[T], Origin]) -> dict[Origin, list[int]]:
+    """Return by origin the places of its items."""
+    found: dict[Origin, list[int]] = {}
+    for place, item in enumerate(items):
+        found.setdefault(origin_of(item), []).append(place)
+    return found
+
+
+def _merged(
+    partitions: Sequence[tuple[QueueSlice, ...]], most: int
+) -> list[tuple[QueueSlice, ...]]:
+    """Return at most so many partitions: neighbours in one, as many in each as in the others."""
+    count = min(most, len(partitions))
+    found = []
+    for number in range(count):
+        first, end = (len(partitions) * n // count for n in (number, number + 1))
+        joined: dict[tuple[str, str, int], QueueSlice] = {}
+        for piece in chain.from_iterable(partitions[first:end]):
+            key = piece.broker_name, piece.topic, piece.queue_id
+            before = joined.get(key)
+            joined[key] = piece if before is None else _part(piece, before.start, piece.end)
+        found.append(tuple(joined.values()))
+    return found
+
+
+def _split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSlice, ...]]:
     filled = [w for w in weighed if w.slice.end > w.slice.start]
     total = sum(max(w.total, _SLICE_BYTES) for w in filled)
     # A little more than a fair share: queues that differ slightly must not spill into one task

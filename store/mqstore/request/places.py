@@ -45,7 +45,7 @@ NAME_SERVERS: Final = "nameServers"
 LIVE: Final = LIVE_OPTIONS
 """The options of clusters, by the field that each is."""
 SECRETS: Final = frozenset({"accessKey", "secretKey", "securityToken"})
-OF_READS: Final = ("pullsInFlight", "pullBatchSize", "readFrom")
+OF_READS: Final = ("pullsInFlight", "pullBatchSize", "readFrom", "maxTasksPerBroker")
 """Options of clusters that say how messages are read."""
 OBJECTS: Final = OBJECT_OPTIONS
 """The options of object stores. The name of one ends in ``*``: it stands for any name."""

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.read.selection import OpenStores
-from mqstore.request.chosen_queues import cores, message_slices, open_other
+from mqstore.request.chosen_queues import message_slices, open_other, tasks_of_table
 from mqstore.request.places import Places
 from mqstore.request.read_options import ReadOptions
 from mqstore.tables.catalog import CATALOG
@@ -60,7 +60,7 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
         tags=options.tags,
         keys=options.keys,
         on_corrupt=options.on_corrupt,
-        cores=cores(),
+        cores=tasks_of_table(options),
         trace_topic=options.trace_topic,
         by_queue=options.by_queue,
         interval_ms=options.interval_ms,

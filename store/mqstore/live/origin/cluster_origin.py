@@ -68,6 +68,11 @@ class ClusterOrigin:
         scheme = "rocketmq" if self.settings.tls is None else "rocketmqs"
         return f"{self.broker} of {scheme}://{','.join(self.settings.name_servers)}"
 
+    @property
+    def max_tasks(self) -> int | None:
+        """How many tasks of a read may pull from the broker; None: any number."""
+        return self.settings.max_tasks_per_broker
+
     def with_holes(self, topics: Collection[str]) -> "ClusterOrigin":
         """Return the same broker, of which those topics have queues with holes."""
         return replace(self, compacted=frozenset(topics))

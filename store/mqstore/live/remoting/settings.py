@@ -44,6 +44,7 @@ class ClusterSettings:
     or those of ``any``, the master's as long as there is one. What queues hold is asked of the
     master, too; without one, of a slave with ``any`` only. ``proxies`` are those of the cluster:
     which consumers groups have is asked of them, too.
+    ``max_tasks_per_broker`` bounds the tasks of a read that pull from one broker; None: no bound.
     """
 
     name_servers: tuple[str, ...]
@@ -58,3 +59,4 @@ class ClusterSettings:
     proxies: tuple[str, ...] | None = option("proxies", proxy_addresses)
     pulls_in_flight: int = option("pullsInFlight", partial(count, high=_MAX_IN_FLIGHT), 8)
     pull_batch_size: int = option("pullBatchSize", partial(count, high=MAX_MESSAGES), 1_000)
+    max_tasks_per_broker: int | None = option("maxTasksPerBroker", count)

@@ -53,7 +53,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
-        self._task: Work | None = None
+        self._task: Work = empty_work(options.read, columns)
         self._group: PublishedProgress | None = None
         self._initial: Json | None = None
         self._marks_start = False
@@ -62,8 +62,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, object]:
         # All that a task needs beside its partition: the reader is pickled before a batch is known.
-        work = empty_work(self._options.read, self._columns)
-        return {"_schema": self._schema, "_task": work}
+        return {"_schema": self._schema, "_task": self._task}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         # Spark has no limit of two kinds, and passes this one back; the options have them all.
@@ -132,7 +131,6 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [InputPartition(of_task(one)) for one in work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert self._task is not None  # Of the reader that a task has.
         places, row = partition.value
         return read_work(SharedWork(self._task, places).of(row), self._schema)
 

@@ -1,7 +1,7 @@
 """Splitting: every message in exactly one partition, and no partition over its bounds."""
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +236,63 @@ def test_weighing_many_queues_reads_a_bounded_number_of_units(
     assert looked[16:] == [8] * 8
     assert [len(one.edges) for one in many] == [3] * 8
     assert abs(many[0].total - few[0].total) <= few[0].total // 10
+
+
+@dataclass(frozen=True)
+class BoundedOrigin(StoreOrigin):
+    """An origin with a bound of tasks, as a cluster's broker has."""
+
+    max_tasks: int | None = None
+
+
+def bounded_piece(broker: str, queue_id: int, sizes: list[int], most: int | None) -> Weighed:
+    weighed = piece(queue_id, 7, sizes)
+    place = StoreOrigin.at(f"/{broker}")
+    origin = BoundedOrigin(place.folder, place.commit_log, max_tasks=most)
+    return replace(weighed, slice=replace(weighed.slice, origin=origin, broker_name=broker))
+
+
+@given(made=queues, asked=limits, most=st.integers(1, 5))
+def test_a_bounded_origin_is_in_so_many_partitions_at_most_and_loses_no_message(
+    made: list[tuple[int, list[int]]], asked: SplitLimits, most: int
+) -> None:
+    # As a stream gives them: the queues of two brokers in turn, and an origin without a bound.
+    weighed = [
+        bounded_piece(f"b{i % 3}", i, sizes, most if i % 3 else None)
+        for i, (_, sizes) in enumerate(made)
+    ]
+    partitions = split(weighed, asked)
+
+    for broker in ("b1", "b2"):
+        at_it = [part for part in partitions if any(s.broker_name == broker for s in part)]
+        assert len(at_it) <= most
+    found = [(q, o) for q, start, end in ranges(partitions) for o in range(start, end)]
+    wanted = [(i, 7 + o) for i, (_, sizes) in enumerate(made) for o in range(len(sizes))]
+    assert sorted(found) == wanted
+    names = [[(s.broker_name, s.queue_id) for s in part] for part in partitions]
+    assert all(len(set(of_part)) == len(of_part) for of_part in names)
+
+
+def test_slices_of_several_origins_in_turn_open_each_origin_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+
+    class Source:
+        def weigh(self, slices: Any, *, strict: bool) -> list[Weighed]:
+            return [replace(piece(s.queue_id, s.start, [9]), slice=s) for s in slices]
+
+        def close(self) -> None:
+            pass
+
+    def bounds(self: StoreOrigin, broker_name: str | None = None) -> Source:
+        opened.append(self.root)
+        return Source()
+
+    monkeypatch.setattr(StoreOrigin, "bounds", bounds)
+    slices = [
+        QueueSlice(StoreOrigin.at(f"/b{n % 3}"), f"b{n % 3}", "T", n, 0, 1) for n in range(300)
+    ]
+
+    assert [one.slice for one in weigh(slices)] == slices
+    assert sorted(opened) == ["/b0", "/b1", "/b2"]

@@ -367,7 +367,9 @@ def test_offsets_of_several_stores_have_a_broker_level(store: MakeStore) -> None
     counts = {"broker-1": {"0": 2, "1": 2, "2": 1}, "broker-2": {"0": 3, "1": 2, "2": 2}}
     assert end == reader.reportLatestOffset() == {"T": counts}
     (partition,) = reader.partitions(reader.initialOffset(), end)
-    assert len(partition.value.slices) == 6
+    places, row = partition.value
+    assert [broker for _, broker in places] == ["broker-1", "broker-2"]
+    assert len(row) == 6 * 5  # Of each slice its place, topic, queueId, start and end.
     reader.stop()
 
 

@@ -47,9 +47,9 @@ def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True, among: 
         sizes, places = _units(queue, piece.start, piece.end, strict)
         grown = np.concatenate(([0], np.cumsum(sizes)))
         marks = np.arange(count + 1)
-        edges = min(_EDGES, most // _UNITS_OF_EDGE)
-        if count > edges:
-            marks = np.linspace(0, count, edges + 1).astype(np.int64)
+        most_edges = min(_EDGES, most // _UNITS_OF_EDGE)
+        if count > most_edges:
+            marks = np.linspace(0, count, most_edges + 1).astype(np.int64)
         at = places[np.minimum(marks, count - 1)] if count else marks
         return Weighed(piece, piece.start + marks, grown[marks], np.maximum.accumulate(at))
     samples = min(_SAMPLES, most // _SAMPLE_UNITS)

@@ -76,6 +76,8 @@ class ScanKeywords(TypedDict, total=False):
     body_charset: Value
     body_date_format: Value
     body_framing: Value
+    body_mask: Value
+    body_mask_secret: Value
     body_message: Value
     body_mode: Value
     body_schema: Value
@@ -171,6 +173,8 @@ class FollowKeywords(TypedDict, total=False):
     body_charset: Value
     body_date_format: Value
     body_framing: Value
+    body_mask: Value
+    body_mask_secret: Value
     body_message: Value
     body_mode: Value
     body_schema: Value

@@ -169,3 +169,68 @@ def test_the_reference_decoder_judges_the_rows_of_the_doors(root: Path) -> None:
         except UnjudgedError:
             continue
         assert is_bad == (row["_bodyError"] is not None), body
+
+
+MASK = "s=last4, n=drop, i=hash"
+MASKED = ("-o", f"bodyMask={MASK}", "-o", "bodyMaskSecret=pepper")
+
+
+def hidden(root: Path) -> list[dict[str, Any]]:
+    return scanned(root, body_mask=MASK, body_mask_secret="pepper")
+
+
+def test_masked_bodies_are_the_same_at_the_command_and_in_sql_and_have_no_bytes(
+    root: Path, run: Run
+) -> None:
+    right, plain = hidden(root), scanned(root)
+    cat = run("cat", root, "T", "-n", "0", "--json", *OPTIONS, *MASKED).rows
+    sql = run("sql", root, "SELECT * FROM T ORDER BY queueOffset", "--json", *OPTIONS, *MASKED).rows
+    follow = run(
+        "cat", root, "T", "--follow", "--since", "2000-01-01T00:00:00Z", "-n", str(len(right)),
+        "--json", *OPTIONS, *MASKED,
+    ).rows  # fmt: skip
+    assert len(cat) == len(sql) == len(follow) == len(right)
+    for of_scan, unmasked, *others in zip(right, plain, cat, sql, follow, strict=True):
+        assert of_scan["_corruptBody"] is None
+        assert (of_scan["_bodyError"] is None) == (unmasked["_bodyError"] is None)
+        for row in others:
+            assert row["_corruptBody"] is None
+            assert row["_bodyError"] == of_scan["_bodyError"]
+            assert (row["body"] is None) == (of_scan["body"] is None)
+            if of_scan["body"] is not None:
+                assert "n" not in row["body"]
+                assert {n: row["body"][n] for n in "si"} == {n: of_scan["body"][n] for n in "si"}
+    assert {row["body"]["s"] for row in right if row["body"]} >= {None, "****"}
+
+
+def test_masks_that_cannot_be_checked_are_refused(root: Path, run: Run) -> None:
+    text = ("-o", "body=json", *MASKED)
+    assert "needs bodySchema" in run("cat", root, "T", *text).err
+    assert (
+        "fone is not in the schema"
+        in run("cat", root, "T", *OPTIONS, "-o", "bodyMask=fone=last4").err
+    )
+    lonely = run("cat", root, "T", *OPTIONS, *MASKED[2:]).err
+    assert "is for bodyMask" in lonely
+    assert "pepper" not in lonely
+    with pytest.raises(InvalidOptionError, match="body_mask_secret"):
+        scanned(root, body_mask="i=hash")
+
+
+@pytest.mark.spark
+def test_spark_gives_masked_bodies_in_batches_and_streams(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    right = {row["queueOffset"]: row for row in hidden(root)}
+    own = {"body": "json", "bodySchema": DDL, "bodyMask": MASK, "bodyMaskSecret": "pepper"}
+    batch = spark.read.format("mqlog").options(**own).load(str(root))
+    stream = streamed(spark, root, own, "masked_bodies", tmp_path / "checkpoint")
+    for frame in (batch, stream):
+        assert "n" not in frame.select("body.*").columns
+        rows = frame.select("queueOffset", "_bodyError", "_corruptBody", "body.s", "body.i")
+        assert rows.count() == len(right)
+        for row in rows.collect():
+            same = right[row.queueOffset]
+            body = same["body"] or {"s": None, "i": None}
+            assert (row.s, row.i) == (body["s"], body["i"])
+            assert (row._bodyError, row._corruptBody) == (same["_bodyError"], None)

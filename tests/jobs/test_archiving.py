@@ -4,11 +4,15 @@ Delta and Iceberg are in tests/matrix, on the Sparks that they fit.
 """
 
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from crash import no_space
 from jobs.command import Run
 from mqlog_jobs.spark import archive
 from mqlog_jobs.spark.lake import packages
@@ -73,6 +77,57 @@ def test_messages_that_expired_meanwhile_are_an_error_that_names_the_gap(
     told = capsys.readouterr().err
     assert "[MQLOG_DATA_LOSS]" in told
     assert "queue offsets [2, 10) were requested, the store holds [9, 10)" in told
+
+
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A disk of so many KiB; skipped without the right to mount one."""
+    with ExitStack() as mounted:
+        try:
+            mounted.enter_context(no_space.small_disk(tmp_path / "disk", request.param << 10))
+        except (OSError, subprocess.SubprocessError):
+            pytest.skip("needs the right to mount a tmpfs")
+        yield tmp_path / "disk"
+
+
+def remove_empty_files(checkpoint: Path) -> list[str]:
+    """Remove the files that the error of an archive names."""
+    offsets = checkpoint / "offsets"
+    paths = [*offsets.glob(".*.tmp"), *offsets.glob(".*.tmp.crc")]
+    for path in paths:
+        path.unlink()
+    return [path.name for path in paths]
+
+
+@pytest.mark.parametrize("small_disk", [4, 8, 16, 32], indirect=True)
+@pytest.mark.parametrize("full", ["checkpoint", "table"])
+def test_an_archive_whose_disk_was_full_has_each_message_once_after_there_is_room(
+    spark: SparkSession,
+    store: MakeStore,
+    tmp_path: Path,
+    small_disk: Path,
+    full: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    laid = store(messages(60))
+    folders = {name: tmp_path / name for name in ("checkpoint", "table")}
+    folders[full] = small_disk / full
+    checkpoint, table = folders["checkpoint"], folders["table"]
+    arguments = ["--from", str(laid.root), "--to", f"parquet:{table}"]
+    arguments += ["--checkpoint", str(checkpoint)]
+
+    assert archive.main(arguments) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    no_space.grow(small_disk)
+    if archive.main(arguments) == 2:
+        assert "offsets whose names begin with a point" in capsys.readouterr().err
+        assert remove_empty_files(checkpoint)
+        assert archive.main(arguments) == 0
+    grow(laid, messages(80))
+    assert archive.main(arguments) == 0
+
+    rows = spark.read.parquet(str(table))
+    assert sorted(int(bytes(row["body"])) for row in rows.collect()) == list(range(80))
 
 
 @pytest.mark.parametrize(

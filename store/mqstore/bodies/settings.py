@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from mqstore.bodies.decoded import BodyDecoder
 from mqstore.bodies.framing import AUTO_FRAMING, CONFLUENT, NO_FRAMING, SINGLE
+from mqstore.bodies.masks import BODY_MASK, BodyMasks, MaskedBodies, body_masks, masked_type
 from mqstore.bodies.schema_text import SCHEMA, BodySchema, body_schema, json_type
 from mqstore.bodies.text_bodies import UTF_8, InUtf8, TextBodies, charset
 from mqstore.bodies.times import Times, compiled, zone_of
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
 from mqstore.options.option import any_text, one_of, option, options_of
+from mqstore.options.secret import HIDDEN, Secret, parse_secret
 
 BINARY_BODY: Final = "binary"
 TEXT_BODY: Final = "text"
@@ -35,6 +37,8 @@ _OF_FORMATS: Final = {
     "body_message": (PROTOBUF_BODY,),
     "body_framing": (AVRO_BODY, PROTOBUF_BODY),
     "emit_default_values": (PROTOBUF_BODY,),
+    "body_mask": STRUCTS,
+    "body_mask_secret": STRUCTS,
     "body_mode": (TEXT_BODY, *STRUCTS),
     "corrupt_column": (TEXT_BODY, *STRUCTS),
     "body_charset": _OF_TEXT,
@@ -109,6 +113,8 @@ class BodyOptions:
     body_date_format: str | None = option("bodyDateFormat", _pattern)
     body_time_zone: str = option("bodyTimeZone", _zone, "UTC")
     body_timestamp_unit: str = option("bodyTimestampUnit", one_of("s", "ms", "us"), "s")
+    body_mask: BodyMasks | None = option(BODY_MASK, body_masks)
+    body_mask_secret: Secret | None = option("bodyMaskSecret", parse_secret)
 
 
 BODY_OPTIONS: Final = options_of(BodyOptions)
@@ -129,12 +135,22 @@ def check_formats(options: BodyOptions, given: Any) -> None:
     if (options.body, options.body_framing) == (PROTOBUF_BODY, SINGLE):
         expected = f"is of Avro alone: Protobuf has {NO_FRAMING}, {AUTO_FRAMING}, {CONFLUENT}"
         raise InvalidOptionError("bodyFraming", options.body_framing, expected)
+    _check_masks(options)
     if options.body_schema is not None:
         kind = body_type(options)
         for name in (options.corrupt_column, BODY_ERROR):
             if pa.types.is_struct(kind) and kind.get_field_index(name) >= 0:
                 expected = f"has a field {name}, the column of bad bodies: name that one otherwise"
                 raise InvalidOptionError(SCHEMA, options.body_schema.source, expected)
+
+
+def _check_masks(options: BodyOptions) -> None:
+    """Raise InvalidOptionError for masks without a schema, whose fields nobody can check."""
+    if options.body_mask is not None and options.body_schema is None:
+        expected = "needs bodySchema: a field that a sample has not would not be hidden"
+        raise InvalidOptionError(BODY_MASK, options.body_mask.text, expected)
+    if options.body_mask is None and options.body_mask_secret is not None:
+        raise InvalidOptionError("bodyMaskSecret", HIDDEN, f"is for {BODY_MASK}, not given")
 
 
 def is_typed(options: BodyOptions) -> bool:
@@ -153,6 +169,14 @@ def body_type(options: BodyOptions) -> pa.DataType:
         return pa.binary()
     if options.body == TEXT_BODY:
         return pa.string()
+    kind = _type_of_schema(options)
+    if options.body_mask is None:
+        return kind
+    return masked_type(options.body_mask, kind, options.body_mask_secret)
+
+
+def _type_of_schema(options: BodyOptions) -> pa.DataType:
+    """Return the type of bodies as they are decoded, before fields are masked."""
     return _struct(options.body, _needed(options), options.body_message)
 
 
@@ -160,7 +184,11 @@ def decoder_of(options: BodyOptions) -> BodyDecoder:
     """Return a new decoder of bodies that are typed."""
     if options.body == TEXT_BODY:
         return TextBodies(options.body_charset)
-    return _of_json(options) if options.body == JSON_BODY else _of_binary(options)
+    decoder = _of_json(options) if options.body == JSON_BODY else _of_binary(options)
+    if options.body_mask is None:
+        return decoder
+    kind = _type_of_schema(options)
+    return MaskedBodies(decoder, options.body_mask, kind, options.body_mask_secret)
 
 
 def _of_json(options: BodyOptions) -> BodyDecoder:
@@ -172,7 +200,7 @@ def _of_json(options: BodyOptions) -> BodyDecoder:
         options.body_timestamp_format,
         options.body_date_format,
     )
-    decoder = JsonBodies(body_type(options), times)
+    decoder = JsonBodies(_type_of_schema(options), times)
     return decoder if options.body_charset == UTF_8 else InUtf8(options.body_charset, decoder)
 
 

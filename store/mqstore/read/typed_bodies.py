@@ -79,10 +79,20 @@ class TypedBodies:
     def _made(self, batch: pa.RecordBatch, decoded: DecodedBodies) -> pa.RecordBatch:
         corrupt, error = self._own
         makers = {_BODY_COLUMN: lambda: decoded.values}
-        makers[corrupt] = lambda: _bad_bodies(batch.column(_BODY_COLUMN), decoded)
+        makers[corrupt] = lambda: self._bad_bodies(batch.column(_BODY_COLUMN), decoded)
         makers[error] = lambda: _reasons(len(batch), decoded)
         arrays = [makers[n]() if n in makers else batch.column(n) for n in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _bad_bodies(self, bodies: pa.Array, decoded: DecodedBodies) -> pa.Array:
+        """Return the bytes of bad bodies; null where a mask hides some of them."""
+        if not decoded.reasons or self._settings.body_mask is not None:
+            return pa.nulls(len(bodies), pa.binary())
+        good = np.ones(len(bodies), np.bool_)
+        good[list(decoded.reasons)] = False
+        import pyarrow.compute as pc  # noqa: PLC0415 - reads start without it
+
+        return pc.if_else(pa.array(good), None, bodies)
 
 
 def bad_columns(options: BodyOptions) -> tuple[str, str]:
@@ -151,16 +161,6 @@ def _refuse_bytes(options: BodyOptions, names: Sequence[str]) -> None:
     if _KAFKA_BODY in names:
         expected = "is for the column body: value, of columns=kafka, has the bytes"
         raise InvalidOptionError("body", options.body, expected)
-
-
-def _bad_bodies(bodies: pa.Array, decoded: DecodedBodies) -> pa.Array:
-    if not decoded.reasons:
-        return pa.nulls(len(bodies), pa.binary())
-    good = np.ones(len(bodies), np.bool_)
-    good[list(decoded.reasons)] = False
-    import pyarrow.compute as pc  # noqa: PLC0415 - reads start without it
-
-    return pc.if_else(pa.array(good), None, bodies)
 
 
 def _reasons(count: int, decoded: DecodedBodies) -> pa.Array:

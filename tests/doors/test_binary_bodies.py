@@ -115,6 +115,28 @@ def test_the_command_and_sql_give_the_rows_of_scan(
             assert (given or {}).get(name) == value  # type: ignore[union-attr, attr-defined]
 
 
+@pytest.mark.parametrize("topic", ["A", "P"])
+def test_followers_and_a_search_by_key_give_the_rows_of_scan(
+    root: Path, texts: dict[str, dict[str, str]], run: Run, topic: str
+) -> None:
+    right = scanned(root, topic, texts)
+    options = words(texts[topic])
+    since = ("--since", "2000-01-01T00:00:00Z")
+    cat = run("cat", root, topic, "--follow", *since, "-n", str(len(right)), "--json", *options)
+    all_rows = run("cat", root, topic, "-n", "0", "--json", *options).rows
+    assert [(row["body"], row["_bodyError"]) for row in cat.rows] == [
+        (row["body"], row["_bodyError"]) for row in all_rows
+    ]
+    batches = mqlog.open(root).follow(
+        topic, timeout=0, starting_offsets="earliest", **keywords(texts[topic])
+    )
+    followed = [row for batch, _ in batches for row in batch.to_pylist()]
+    assert [row["body"] for row in followed] == [row["body"] for row in right]
+    key = right[-1]["keys"]
+    rows = run("find", root, "--topic", topic, "--key", key, "--json", *options).rows
+    assert [row["body"] for row in rows] == [row["body"] for row in all_rows if row["keys"] == key]
+
+
 def test_the_command_judges_a_schema_and_prints_its_ddl(
     root: Path, texts: dict[str, dict[str, str]], run: Run
 ) -> None:

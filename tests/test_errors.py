@@ -19,6 +19,7 @@ from mqstore.files.txn import errors as staging_errors
 from mqstore.live.remoting import errors as live_errors
 from mqstore.live.send import errors as send_errors
 from mqstore.merge import errors as merge_errors
+from mqstore.read import errors as read_errors
 from mqstore.write import errors as write_errors
 from pyspark_mqlog import errors as spark_errors
 from style.documents import ROOT, documents
@@ -35,6 +36,7 @@ MODULES = [
     live_errors,
     send_errors,
     once_errors,
+    read_errors,
     spark_errors,
 ]
 
@@ -68,6 +70,7 @@ EXAMPLES = [
     table_errors.CorruptTableError("/t/part-0.parquet", "cannot be read: no footer"),
     errors.DataLossError("T/0", start=0, end=9, low=5, high=9),
     errors.StoreReplacedError("T/0: offset 9 of 5"),
+    read_errors.StoreNotSharedError("/s", "its CommitLog ends at 1024"),
     errors.UnknownTopicError("topic x"),
     errors.UnknownGroupError("group x"),
     errors.InvalidOptionError("subscribe", 3, "a list of topics"),

@@ -58,6 +58,7 @@ from mqstore.live.send.errors import (
     NotReplicatedError,
     SendFailedError,
 )
+from mqstore.read.errors import StoreNotSharedError
 from mqstore.write.errors import (
     CommitInDoubtError,
 )
@@ -106,6 +107,7 @@ __all__ = [
     "StagingNotSharedError",
     "StoreLockedError",
     "StoreNotFoundError",
+    "StoreNotSharedError",
     "StoreReplacedError",
     "StoreUnavailableError",
     "TornMessageError",

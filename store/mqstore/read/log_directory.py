@@ -32,6 +32,7 @@ from mqstore.read.queues import QueueBounds, Weight
 from mqstore.read.snapshot import check_log_files, configured, name_of
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
+from mqstore.read.witness import witness_of
 
 _LOG = logging.getLogger(__name__)
 _SHOWN: Final = 10
@@ -60,8 +61,9 @@ class LogOrigin(StoreOrigin):
     def records(self, read_mode: str = "pread") -> LogRecords:
         """Open the store to read records. Raises as ``open_by_log``, ``open_log_queues``."""
         place = open_dir(self.folder, self.commit_log, by_log=True)
+        store = self.witnessed(Store(place, read_mode))
         queues = open_log_queues(self, self.cache, self.known, planned_low=self.low)
-        return LogRecords(Store(place, read_mode), queues, self.damages)
+        return LogRecords(store, queues, self.damages)
 
 
 def open_by_log(
@@ -136,6 +138,7 @@ class LogBounds(StoreBounds):
         found = [queue for queue in found if self._is_readable(queue, strict=strict)]
         self._warn_of_gaps(found)
         log = self.store.log
+        self.origin = replace(self.origin, witness=witness_of(log))
         bounds = tuple(self._bounds(queue) for queue in found)
         return Snapshot(
             self.origin,

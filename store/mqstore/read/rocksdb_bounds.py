@@ -40,7 +40,8 @@ class RocksOrigin(StoreOrigin):
         """Open the store to read records. Raises as ``RocksBounds.snapshot``."""
         place = open_dir(self.folder, self.commit_log, in_rocksdb=True)
         place = replace(place, takes_unconfirmed=self.takes_unconfirmed)
-        return StoreRecords(rocksdb_store(place, self.queue_path, self.known, read_mode))
+        store = rocksdb_store(place, self.queue_path, self.known, read_mode)
+        return StoreRecords(self.witnessed(store))
 
 
 class RocksTail(StoreTail):

@@ -6,7 +6,7 @@ Reference: DefaultMessageStore#getOffsetInQueueByTime, ConsumeQueue#getOffsetInQ
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final
 
@@ -34,6 +34,7 @@ from mqstore.read.store_records import StoreRecords
 from mqstore.read.tail import StoreTail
 from mqstore.read.tier_bounds import noted, tiered_queues, widened
 from mqstore.read.weights import weigh_slice
+from mqstore.read.witness import LogWitness, witness_of
 
 _LOG = logging.getLogger(__name__)
 _LOOKED_AT_MESSAGES: Final = 4096
@@ -42,7 +43,12 @@ _LOOKED_AT_OF_QUEUE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class StoreOrigin(StoreDir):
-    """A store's root and its CommitLog folders, which tasks must see under the same names."""
+    """A store's root and its CommitLog folders, which tasks must see under the same names.
+
+    ``witness`` is of the log as the driver saw it; it says nothing of what the origin is.
+    """
+
+    witness: LogWitness | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     @property
     def name(self) -> str:
@@ -54,9 +60,15 @@ class StoreOrigin(StoreDir):
         return GrowingBounds(self, broker_name)
 
     def records(self, read_mode: str = "pread") -> StoreRecords:
-        """Open the store to read records. Raises as ``open_origin``."""
+        """Open the store to read records. Raises as ``open_origin``, StoreNotSharedError."""
         place = open_dir(self.folder, self.commit_log, in_batches=True)
-        return StoreRecords(Store(place, read_mode))
+        return StoreRecords(self.witnessed(Store(place, read_mode)))
+
+    def witnessed(self, store: Store) -> Store:
+        """Return a store that a task opened; StoreNotSharedError if it is another one."""
+        if self.witness is not None:
+            self.witness.check(store.log, self.root)
+        return store
 
 
 class StoreBounds:
@@ -161,6 +173,8 @@ class StoreBounds:
             strict=strict,
             reads_records=self._reads_records,
         )
+        self.origin = replace(self.origin, witness=witness_of(self.store.log))
+        found = replace(found, origin=self.origin)
         return noted(found, tiered_queues(self.origin.folder))
 
     def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:

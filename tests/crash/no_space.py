@@ -33,7 +33,7 @@ def small_disk(folder: Path, size: int) -> Iterator[None]:
     try:
         yield
     finally:
-        _run("umount", str(folder))
+        _run("umount", "--lazy", str(folder))  # A JVM of the tests may have a file of it open.
 
 
 def grow(folder: Path) -> None:

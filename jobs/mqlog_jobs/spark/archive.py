@@ -12,9 +12,11 @@ place has now are one transaction.
 import argparse
 import errno
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -44,6 +46,7 @@ _EMPTY_FILES: Final = (
     "on with none of them: remove the files in its folder offsets whose names begin with a point "
     "and end with .tmp or .tmp.crc. No row was archived then, so none comes twice"
 )
+_MOST_CAUSES: Final = 20
 _CONFLICTS: Final = (
     "CONCURRENT_STREAM_LOG_UPDATE",
     "ConcurrentTransactionException",
@@ -201,30 +204,48 @@ def _stream(
     def set_up(writer: DataStreamWriter) -> DataStreamWriter:
         return writer.option("checkpointLocation", checkpoint).trigger(**trigger)  # type: ignore[arg-type]
 
-    with only_run(table.spark, checkpoint):
+    with only_run(table.spark, checkpoint), _named(checkpoint):
         query = table.start(found, set_up)
-        _wait(query, checkpoint)
+        _wait(query)
     return sum(progress.numInputRows for progress in query.recentProgress)
 
 
-def _wait(query: StreamingQuery, checkpoint: str) -> None:
-    """Wait until a query ends.
+def _wait(query: StreamingQuery) -> None:
+    """Wait until a query ends, or an interrupt stops it."""
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
 
-    Raises InvalidOptionError if another one has its checkpoint, or a full disk left files in it
+
+@contextmanager
+def _named(checkpoint: str) -> Iterator[None]:
+    """Give the errors of a query that starts and runs their names.
+
+    Raises InvalidOptionError if another query has its checkpoint, or a full disk left files in it
     that Spark refuses, and OSError where a disk is full.
     """
     try:
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        if any(name in str(error) for name in _CONFLICTS):
+        yield
+    except (StreamingQueryException, Py4JJavaError) as error:
+        text = "\n".join([str(error), *_causes(error)])
+        if any(name in text for name in _CONFLICTS):
             raise InvalidOptionError("--checkpoint", checkpoint, IN_USE) from error
-        if _NO_SPACE in str(error):
+        if _NO_SPACE in text:
             raise OSError(errno.ENOSPC, _NO_SPACE, checkpoint) from error
-        if _LEFT in str(error):
+        if _LEFT in text:
             raise InvalidOptionError("--checkpoint", checkpoint, _EMPTY_FILES) from error
         raise
-    except KeyboardInterrupt:
-        query.stop()
+
+
+def _causes(error: StreamingQueryException | Py4JJavaError) -> Iterator[str]:
+    """Yield what the JVM says of an error, from the outermost cause to the innermost."""
+    cause = error._origin if isinstance(error, StreamingQueryException) else error.java_exception
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            return
+        yield str(cause.toString())
+        cause = cause.getCause()
 
 
 def _checked(found: DataFrame) -> DataFrame:

@@ -15,6 +15,14 @@ def has_path(spark: SparkSession, path: str) -> bool:
     return bool(files.exists(target))
 
 
+def names_in(spark: SparkSession, path: str) -> list[str]:
+    """Return the names of what is in a folder; none if it is not there."""
+    files, target = _found(spark, path)
+    if not files.exists(target):
+        return []
+    return [str(status.getPath().getName()) for status in files.listStatus(target)]
+
+
 def local_path(spark: SparkSession, path: str) -> str | None:
     """Return a path for the driver's own file system; None if ``path`` is in another one."""
     files, target = _found(spark, path)

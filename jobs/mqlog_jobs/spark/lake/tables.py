@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from mqlog_jobs.spark.lake.columns import check_columns, fitted, quoted
 from mqlog_jobs.spark.lake.rows import DATE, dated
 from mqlog_jobs.spark.lake.topics import named_by_folders
-from mqlog_jobs.spark.spark_paths import has_path
+from mqlog_jobs.spark.spark_paths import has_path, names_in
 from mqstore.errors import InvalidOptionError
 
 SetUp = Callable[[DataStreamWriter], DataStreamWriter]
@@ -263,7 +263,11 @@ class ParquetFiles(LakeTable):
 
     def exists(self) -> bool:
         """Tell whether there is a log of Spark's sink."""
-        return has_path(self.spark, f"{self.where.rstrip('/')}/_spark_metadata")
+        return has_path(self.spark, self._log)
+
+    @property
+    def _log(self) -> str:
+        return f"{self.where.rstrip('/')}/_spark_metadata"
 
     def create(self, schema: StructType) -> None:
         """Do nothing: the stream makes the folder."""
@@ -272,12 +276,12 @@ class ParquetFiles(LakeTable):
         """Do nothing: the files of a stream may have other columns than those before."""
 
     def has_rows(self) -> bool:
-        """Tell whether a stream wrote there."""
-        return self.exists()
+        """Tell whether a micro-batch wrote there: a full disk leaves a log without entries."""
+        return any(name[:1].isdecimal() for name in names_in(self.spark, self._log))
 
     def read(self) -> DataFrame:
         """Return its rows; none, without columns, if there is no file."""
-        if not self.exists():
+        if not self.has_rows():
             return self.spark.createDataFrame([], StructType())
         return self.spark.read.parquet(self.where)
 

@@ -9,9 +9,9 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from broker.harness import Cluster
 from broker.pop.remote import Remote
 from broker.toolchain import VERSIONS
 from support import soak
+from support.processes import until
 
 pytestmark = pytest.mark.broker
 
@@ -82,11 +83,15 @@ def test_each_made_fault_has_its_word_and_a_group_that_works_has_none(
         door: str, place: str, wanted: Words, also: Words | None = None, **options: str
     ) -> None:
         wrong: dict[str, tuple[list[str], list[str]]] = {}
-        for _ in range(LOOKS):
+        looks = count(1)
+
+        def is_judged() -> bool:
+            """A word that is false once is a failure; one that is missing may come."""
+            nonlocal wrong
             wrong = differences(rows, words(place, **asked, **options), wanted, also or {})
-            if not wrong or any(said for _, said in wrong.values()):
-                break  # A word that is false once is a failure.
-            time.sleep(PAUSE_S)
+            return not wrong or any(said for _, said in wrong.values()) or next(looks) == LOOKS
+
+        until(is_judged, pause_s=PAUSE_S)
         if wrong:
             said = [one for one in evidence(place, **asked, **options) if one[0] in wrong]
             failures[door] = wrong, said

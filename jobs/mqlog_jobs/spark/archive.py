@@ -14,9 +14,9 @@ import errno
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -240,7 +240,7 @@ def _named(checkpoint: str) -> Iterator[None]:
 
 def _causes(error: StreamingQueryException | Py4JJavaError) -> Iterator[str]:
     """Yield what the JVM says of an error, from the outermost cause to the innermost."""
-    cause = error._origin if isinstance(error, StreamingQueryException) else error.java_exception
+    cause: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     for _ in range(_MOST_CAUSES):
         if cause is None:
             return

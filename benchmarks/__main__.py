@@ -23,6 +23,7 @@ SIZES = {
     "objects": 100_000,
     "face": 400_000,
     "bodies": 200_000,
+    "changes": 4_000,
     "growth": 10_000_000,
     "memory": 400_000,
     "plan": 10_000_000,

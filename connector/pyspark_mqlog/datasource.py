@@ -38,9 +38,8 @@ class MqlogDataSource(DataSource):
         return "mqlog"
 
     def schema(self) -> "StructType":
-        from mqstore.bodies.settings import needs_schema
         from mqstore.errors import InvalidOptionError, StoreError
-        from mqstore.request.body_schema import with_schema
+        from mqstore.request.body_schema import is_sampled, with_schema
         from mqstore.request.plan import plan_read, read_schema
         from pyspark_mqlog.batch_reader import is_of_start
         from pyspark_mqlog.options import is_create_table, names_stream, parse_read, parse_stream
@@ -60,7 +59,7 @@ class MqlogDataSource(DataSource):
                 else:
                     return to_struct(read_schema(stream.read))
                 raise
-            self._is_sampled = needs_schema(options)
+            self._is_sampled = is_sampled(options)
             options = with_schema(options)
             schema = read_schema(options)
             if not is_create_table(self.options):
@@ -105,8 +104,8 @@ class MqlogDataSource(DataSource):
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         from dataclasses import replace
 
-        from mqstore.bodies.settings import body_type
         from mqstore.errors import StoreError
+        from mqstore.request.body_schema import check_known
         from pyspark_mqlog.options import parse_stream
         from pyspark_mqlog.schema import check_projection, with_body_of
         from pyspark_mqlog.start_keeping import stream_reader
@@ -116,7 +115,7 @@ class MqlogDataSource(DataSource):
         try:
             options = parse_stream(self.options)
             if self._is_sampled:
-                body_type(options.read)  # Raises: each start of a stream has the same columns.
+                check_known(options.read)  # Raises: each start of a stream has the same columns.
             options = replace(options, read=with_body_of(schema, options.read))
             columns = check_projection(schema, options.read)
         except StoreError as error:

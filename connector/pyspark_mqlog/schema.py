@@ -13,15 +13,18 @@ from pyspark.sql.pandas import types
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from mqstore.bodies.ddl import to_ddl
+from mqstore.bodies.ddl import to_ddl, type_ddl
 from mqstore.bodies.schema_text import BodySchema
 from mqstore.bodies.settings import needs_schema
+from mqstore.changes.settings import needs_types
+from mqstore.changes.table_schemas import TableSchema, TableSchemas
 from mqstore.errors import InvalidSchemaError
 from mqstore.request.plan import read_schema, schema_of
 from mqstore.request.read_options import ReadOptions
 from pyspark_mqlog.versions import HAS_LIMITS
 
 _BODY_COLUMN: Final = "body"
+_IMAGES_OF_ROWS: Final = ("row", "before")
 _ANY_BODY: Final = BodySchema("", "unread STRING")
 """The schema where bad bodies are asked for, and no field: what is no object is bad."""
 
@@ -51,8 +54,11 @@ def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...
 def with_body_of(schema: StructType, options: ReadOptions) -> ReadOptions:
     """Return the options with the type that a schema, given or derived, has for bodies of JSON.
 
-    ``bodySchema`` comes first. Raises InvalidSchemaError for a type that bodies cannot have.
+    ``bodySchema`` comes first; ``changesSchema=message`` takes the type of a row. Raises
+    InvalidSchemaError for a type that bodies cannot have.
     """
+    if needs_types(options):
+        return replace(options, changes_schema=_rows_of(schema))
     if not needs_schema(options):
         return options
     given = next((field for field in schema.fields if field.name.lower() == _BODY_COLUMN), None)
@@ -66,6 +72,16 @@ def with_body_of(schema: StructType, options: ReadOptions) -> ReadOptions:
     except (TypeError, ValueError) as error:
         raise InvalidSchemaError(_BODY_COLUMN, given.dataType.simpleString(), str(error)) from None
     return replace(options, body_schema=BodySchema(text, text))
+
+
+def _rows_of(schema: StructType) -> TableSchemas:
+    """Return the table of the type that a schema has for the images of changes."""
+    kinds = [field.dataType for field in schema.fields if field.name.lower() in _IMAGES_OF_ROWS]
+    kind = next((kind for kind in kinds if isinstance(kind, StructType)), None)
+    if kind is None:  # No image is read.
+        return TableSchemas("message", (TableSchema({"": "string"}),))
+    columns = {field.name: type_ddl(field.type) for field in to_arrow(kind)}
+    return TableSchemas("message", (TableSchema(columns),))
 
 
 def to_struct(schema: pa.Schema) -> StructType:

@@ -90,6 +90,8 @@ class ScanKeywords(TypedDict, total=False):
     by_queue: Flag
     by_tag: Flag
     cache_dir: Value
+    changes: Value
+    changes_schema: Value
     column_name_of_corrupt_record: Value
     columns: Value
     connect_timeout: Value
@@ -183,6 +185,8 @@ class FollowKeywords(TypedDict, total=False):
     body_timestamp_unit: Value
     broker_addresses: Value
     broker_name: Value
+    changes: Value
+    changes_schema: Value
     column_name_of_corrupt_record: Value
     columns: Value
     commit_group: Value

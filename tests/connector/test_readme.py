@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from live.taking import TakingCluster
 from mqstore.audit.query import AuditOptions
+from mqstore.changes.change import CHANGE_COLUMNS, change_schema
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.copy.take_point import take_point
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
@@ -23,11 +24,14 @@ from mqstore.write.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSe
 from support import goldens
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
-GUIDE, WRITE, LIVE, TABLES, STORES, BODIES = (
+GUIDE, WRITE, LIVE, TABLES, STORES, BODIES, CHANGES = (
     README.with_name(page).read_text(encoding="utf-8")
-    for page in ("README.md", "WRITE.md", "LIVE.md", "TABLES.md", "STORES.md", "BODIES.md")
+    for page in (
+        *("README.md", "WRITE.md", "LIVE.md", "TABLES.md", "STORES.md", "BODIES.md"),
+        "CHANGES.md",
+    )
 )
-TEXT = "\n".join((GUIDE, WRITE, TABLES, BODIES))
+TEXT = "\n".join((GUIDE, WRITE, TABLES, BODIES, CHANGES))
 FRONT = README.parents[1].joinpath("README.md").read_text(encoding="utf-8")
 
 
@@ -56,7 +60,10 @@ def table(heading: str) -> list[tuple[str, ...]]:
     ("headings", "kinds"),
     [
         (
-            ("Read options", "Expert read options", "Options of tables", "Options of bodies"),
+            (
+                *("Read options", "Expert read options", "Options of tables"),
+                *("Options of bodies", "Options of changes"),
+            ),
             (ReadOptions, AuditOptions),
         ),
         (("Write options", "Expert write options"), (WriteSettings,)),
@@ -112,6 +119,15 @@ def test_the_columns_are_those_of_the_code() -> None:
         for column in COLUMNS
     ]
     assert ", ".join(f"`{column.name}`" for column in KAFKA_COLUMNS) in TEXT
+
+
+def test_the_columns_of_changes_are_those_of_the_code() -> None:
+    page = table("Columns of changes")
+    schema = change_schema()
+    types = [(field.name, from_arrow_type(field.type).simpleString()) for field in schema]
+    assert [(name, kind) for name, kind, _ in page] == types
+    meanings = [column.meaning for column in CHANGE_COLUMNS]
+    assert [meaning for _, _, meaning in page][: len(meanings)] == meanings
 
 
 def test_the_tables_are_those_of_the_code() -> None:

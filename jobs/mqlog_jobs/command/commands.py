@@ -146,10 +146,15 @@ def cat(
 ) -> None:
     """Print messages, in the order the broker stored them."""
     from mqlog_jobs.work import messages
+    from mqlog_jobs.work.queries import change_columns
     from mqstore.read.message_query import MessageQuery
 
     lines = messages.MessageForm.of(
-        as_json=form.as_json, line=line, hexadecimal=hexadecimal, base64=base64
+        as_json=form.as_json,
+        line=line,
+        hexadecimal=hexadecimal,
+        base64=base64,
+        changes=change_columns(named),
     )
     query = MessageQuery(place, tag, sql, tuple(key or ()), since, until, on_corrupt)
     if follow:

@@ -38,10 +38,15 @@ def with_estimates(rows: pa.Table, names: Iterable[str]) -> pa.Table:
 def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:
     """Return the rows of a batch as dictionaries, columns in the batch's order.
 
-    Maps within a struct, as typed bodies have them, are dictionaries too.
+    Maps within a struct, as typed bodies have them, are dictionaries too, and so are maps that are
+    no properties.
     """
     rows: list[dict[str, object]] = batch.to_pylist()
     for field in batch.schema:
+        if pa.types.is_map(field.type) and field.name != "properties":
+            for row in rows:
+                pairs = row[field.name]
+                row[field.name] = dict(pairs) if isinstance(pairs, list) else None
         if pa.types.is_struct(field.type):
             values = batch.column(field.name).to_pylist(maps_as_pydicts="lossy")
             for row, value in zip(rows, values, strict=True):

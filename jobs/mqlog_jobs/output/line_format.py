@@ -6,7 +6,7 @@ terminal its control characters and line ends are escaped: a message is one line
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -16,6 +16,11 @@ from mqlog_jobs.output.typed_values import json_text, nested
 from mqstore.codec.schema import BY_NAME, check_columns, resolve_columns
 from mqstore.errors import InvalidOptionError, printable
 
+ONE_CHANGE: Final = (
+    r"{storeTimestamp}  {topic}/{queueId}@{queueOffset}  {op} {database}.{table}"
+    r"\t{row}\t{before}\t{_bodyError}"
+)
+"""The format of changes that are printed as their messages are stored."""
 ONE_LINE: Final = r"{storeTimestamp}  {topic}/{queueId}@{queueOffset}  {tags}\t{keys}\t{body}"
 """The format of messages that are printed as they are stored."""
 STANDARD: Final = resolve_columns("standard")
@@ -44,14 +49,14 @@ class LineFormat:
         return "".join(filled) + "\n"
 
 
-def parse(text: str) -> LineFormat:
-    """Return the format.
+def parse(text: str, changes: Collection[str] = ()) -> LineFormat:
+    """Return the format; ``changes`` are columns of changes, where those are read.
 
     Raises InvalidSchemaError for a column that a read does not have, InvalidOptionError for a brace
     that is not closed behind a column, and for a text without any column: each message would print
     the same line.
     """
-    opened = next((t for t in _OPENED.finditer(text) if t[1] in BY_NAME), None)
+    opened = next((t for t in _OPENED.finditer(text) if t[1] in {*BY_NAME, *changes}), None)
     if opened is not None:
         expected = f"has no closing brace behind {opened[0]}: write {opened[0]}}}"
         raise InvalidOptionError("--format", text, expected)
@@ -63,7 +68,8 @@ def parse(text: str) -> LineFormat:
         if token[2] is None:
             pieces[-1] += _ESCAPES.get(token[1], token[1])
         else:
-            pieces += [*check_columns([token[2]]), ""]
+            known = [token[2]] if token[2] in changes else check_columns([token[2]])
+            pieces += [*known, ""]
     pieces[-1] += text[end:]
     if len(pieces) == 1:
         expected = "names no column: write columns in braces, such as '{keys} {body}'"
@@ -79,8 +85,8 @@ def _text(value: object) -> str:
             return value.decode(errors="replace")
         case datetime():
             return instant(value, "milliseconds")
-        case list():
+        case list() if all(isinstance(item, tuple) for item in value):
             return " ".join(f"{name}={item}" for name, item in value)
-        case dict():
+        case dict() | list():
             return json_text(nested(value))
     return str(value)

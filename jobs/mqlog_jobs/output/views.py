@@ -16,6 +16,7 @@ from rich.text import Text
 
 from mqlog_jobs.output.amounts import about_size, count, several, size
 from mqlog_jobs.output.aside_text import aside_text
+from mqlog_jobs.output.change_view import CHANGE_VIEW
 from mqlog_jobs.output.group_lines import consumers_of
 from mqlog_jobs.output.render import (
     ESTIMATED,
@@ -226,8 +227,9 @@ def note_no_group(console: Console, rows: Sequence[Row]) -> None:
 
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
-    """Print messages, one on each line."""
-    table(console, with_broker(MESSAGE_VIEW, rows), rows)
+    """Print messages, or their changes, one on each line."""
+    view = MESSAGE_VIEW if "op" not in rows[0] else CHANGE_VIEW
+    table(console, with_broker(view, rows), rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:
@@ -240,10 +242,11 @@ def cards(console: Console, rows: Iterable[Row]) -> int:
         for name, value in row.items():
             if name not in _NOT_ON_A_CARD and value is not None:
                 _fact(console, name, value)
-        properties = row["properties"]
+        properties = row.get("properties")
         for name, value in properties if isinstance(properties, list) else ():
             _fact(console, f"· {name}", value)
-        _fact(console, "body", row["body"])
+        if "body" in row:
+            _fact(console, "body", row["body"])
     return number
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 from mqlog_jobs.output.render import Row
 from mqlog_jobs.work.queries import merged, settings_of
-from mqstore.bodies.settings import AS_STORED, BodyOptions
+from mqstore.changes.settings import PLAIN_MESSAGES, ChangeOptions
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.message_query import MessageQuery, chosen, snapshots_of
@@ -21,7 +21,7 @@ def follow(
     columns: Sequence[str],
     now_ms: int,
     wait: Callable[[], object],
-    bodies: BodyOptions = AS_STORED,
+    bodies: ChangeOptions = PLAIN_MESSAGES,
 ) -> Iterator[Row]:
     """Yield the messages of a query that are stored from now on, or from its start; for ever.
 

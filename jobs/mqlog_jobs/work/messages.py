@@ -13,6 +13,7 @@ import typer
 
 from mqlog_jobs.machine.codes import FOUND
 from mqlog_jobs.output import line_format, render, views
+from mqlog_jobs.output.change_view import CHANGE_VIEW_COLUMNS
 from mqlog_jobs.output.line_format import LineFormat
 from mqlog_jobs.output.progress import Bar
 from mqlog_jobs.output.render import Row
@@ -39,10 +40,18 @@ class MessageForm:
     as_json: bool = False
     line: LineFormat | None = None
     body: str | None = None
+    changes: tuple[str, ...] = ()
+    """The columns of changes, where those are read."""
 
     @classmethod
     def of(
-        cls, *, as_json: bool, line: str | None, hexadecimal: bool = False, base64: bool = False
+        cls,
+        *,
+        as_json: bool,
+        line: str | None,
+        hexadecimal: bool = False,
+        base64: bool = False,
+        changes: tuple[str, ...] = (),
     ) -> "MessageForm":
         """Return the form; raises InvalidOptionError for two at once."""
         if line is not None and as_json:
@@ -50,19 +59,23 @@ class MessageForm:
         if hexadecimal and base64:
             raise InvalidOptionError("--hex", "true", "choose either --hex or --base64")
         body = "Hex" if hexadecimal else "Base64" if base64 else None
-        return cls(as_json, None if line is None else line_format.parse(line), body)
+        form = None if line is None else line_format.parse(line, changes)
+        return cls(as_json, form, body, changes)
 
     def by_line(self) -> "MessageForm":
         """Return the form for messages that are written one by one."""
         if self.is_by_line:
             return self
-        return replace(self, line=line_format.parse(line_format.ONE_LINE))
+        one = line_format.ONE_CHANGE if self.changes else line_format.ONE_LINE
+        return replace(self, line=line_format.parse(one, self.changes))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are needed."""
         if self.line:
             return self.line.columns
+        if self.changes:
+            return self.changes if self.as_json else CHANGE_VIEW_COLUMNS
         return line_format.STANDARD if self.as_json else views.MESSAGE_COLUMNS
 
     @property

@@ -13,9 +13,11 @@ from mqlog_jobs.option_flags import FLAGS
 from mqlog_jobs.output.form import rows_of
 from mqlog_jobs.output.render import Row
 from mqlog_jobs.places import Named, own_advice, with_read_options
-from mqstore.bodies.settings import BODY_OPTIONS, BodyOptions, body_type, is_typed
+from mqstore.bodies.settings import CORRUPT_BODY, body_type, is_typed
+from mqstore.changes.settings import CHANGE_OPTIONS, CHANGES, ChangeOptions, row_type
 from mqstore.codec.schema import resolve_columns
 from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.read.change_rows import all_change_columns
 from mqstore.read.message_query import MessageQuery
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -24,7 +26,7 @@ from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
 from mqstore.read.typed_bodies import bad_columns
 from mqstore.request.body_schema import with_schema
-from mqstore.request.plan import ReadPlan, plan_read
+from mqstore.request.plan import ReadPlan, plan_read, schema_of
 from mqstore.request.read_options import MESSAGES
 
 _LOG_ORDER: Final = "physicalOffset"
@@ -108,21 +110,37 @@ def planned(named: Named, texts: Mapping[str, str], columns: Iterable[str]) -> R
         )
     with own_advice():
         options = with_schema(places.read_options(MESSAGES, {**given, **texts}))
-        return plan_read(options, tuple(dict.fromkeys([*columns, *shown_columns(options)])))
+        names = tuple(dict.fromkeys([*columns, *shown_columns(options)]))
+        if options.changes is not None:
+            names = tuple(schema_of(options, names).names)
+        return plan_read(options, names)
 
 
-def shown_columns(options: BodyOptions) -> tuple[str, ...]:
-    """Return the columns that are beside the others where bodies are typed: those of bad ones."""
-    return bad_columns(options) if is_typed(options) else ()
+def shown_columns(options: ChangeOptions) -> tuple[str, ...]:
+    """Return the columns that are beside the others where bodies are decoded: those of bad ones."""
+    is_decoded = is_typed(options) or options.changes is not None
+    return bad_columns(options) if is_decoded else ()
 
 
-def of_bodies(named: Named) -> tuple[Named, BodyOptions]:
+def change_columns(named: Named) -> tuple[str, ...]:
+    """Return the columns of changes, those of bad messages too; empty where messages are read.
+
+    Raises InvalidOptionError for an option of a read that is none.
+    """
+    _, texts = with_read_options(named, _IN_OTHER_WORDS)
+    if texts.get(CHANGES) is None:
+        return ()
+    corrupt = texts.get(CHANGE_OPTIONS["corrupt_column"].name) or CORRUPT_BODY
+    return all_change_columns(ChangeOptions(corrupt_column=corrupt))
+
+
+def of_bodies(named: Named) -> tuple[Named, ChangeOptions]:
     """Return the places without the options of bodies among theirs, and these options.
 
     Raises InvalidOptionError for another option of a read.
     """
     places, others = with_read_options(named, _IN_OTHER_WORDS)
-    known = {option.name for option in BODY_OPTIONS.values()}
+    known = {option.name for option in CHANGE_OPTIONS.values()}
     for name, text in others.items():
         if name not in known:
             raise InvalidOptionError(f"{named.flag} {name}", text, "not together with --follow")
@@ -130,6 +148,7 @@ def of_bodies(named: Named) -> tuple[Named, BodyOptions]:
     options = places.read_options(MESSAGES, given)
     if is_typed(options):
         body_type(options)
+    row_type(options)
     return places, options
 
 
@@ -140,7 +159,7 @@ def _one_by_one(settings: ScanSettings) -> ScanSettings:
     return replace(settings, batch_rows=rows)
 
 
-def settings_of(query: MessageQuery, columns: Sequence[str], bodies: BodyOptions) -> ScanSettings:
+def settings_of(query: MessageQuery, columns: Sequence[str], bodies: ChangeOptions) -> ScanSettings:
     """Return how to scan for a query; raises InvalidOptionError for its expressions."""
     check_tags(query.tags, option="--tag")
     parse_sql(query.sql, option="--sql")
@@ -148,7 +167,7 @@ def settings_of(query: MessageQuery, columns: Sequence[str], bodies: BodyOptions
         columns=tuple(
             dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME, *shown_columns(bodies)))
         ),
-        **{field: getattr(bodies, field) for field in BODY_OPTIONS},
+        **{field: getattr(bodies, field) for field in CHANGE_OPTIONS},
         tags=query.tags,
         sql=query.sql,
         keys=query.keys,
@@ -184,7 +203,8 @@ def find(named: Named, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[
     Differs from the broker: DefaultMessageStore#queryMessage stops at maxMsgsNumBatch (64), and
     mqadmin queryMsgByKey at its own limit and a span of time.
     """
-    plan = planned(named, {**query.texts(), "onCorrupt": on_corrupt}, resolve_columns("full"))
+    columns = change_columns(named) or resolve_columns("full")
+    plan = planned(named, {**query.texts(), "onCorrupt": on_corrupt}, columns)
     for batch in scan(plan.slices, ScanSettings.of(plan.options, plan.columns)):
         yield from rows_of(batch)
 

@@ -34,7 +34,7 @@ from mqlog_jobs.output.form import Form
 from mqlog_jobs.output.render import FieldView, Row
 from mqlog_jobs.output.typed_values import exact
 from mqlog_jobs.places import Named, own_advice, with_read_options
-from mqstore.bodies.settings import BODY_OPTIONS
+from mqstore.changes.settings import CHANGE_OPTIONS, CHANGES
 from mqstore.errors import (
     InvalidOptionError,
     InvalidQueryError,
@@ -207,9 +207,11 @@ def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple
     with own_advice():
         taken: set[str] = set()
         for topic in topics:
-            own = {"subscribe": json.dumps([topic]), "columns": "full"}
+            own = {"subscribe": json.dumps([topic])}
             # A schema that is not given is taken of a sample: not of topics that nobody asked for.
             of_topic = texts if topic.lower() in query.lower() else _without_bodies(texts)
+            if CHANGES not in of_topic:  # All columns of changes are read.
+                own["columns"] = "full"
             yield _free(topic, taken), _scan(named, MESSAGES, {**of_topic, **own})
         for table in CATALOG:
             needs = CATALOG[table].needs
@@ -218,7 +220,7 @@ def _scans(named: Named, texts: Mapping[str, str], query: str) -> Iterator[tuple
 
 
 def _without_bodies(texts: Mapping[str, str]) -> dict[str, str]:
-    names = {option.name for option in BODY_OPTIONS.values()}
+    names = {option.name for option in CHANGE_OPTIONS.values()}
     return {name: text for name, text in texts.items() if name not in names}
 
 

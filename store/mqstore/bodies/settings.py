@@ -118,8 +118,6 @@ class BodyOptions:
 
 
 BODY_OPTIONS: Final = options_of(BodyOptions)
-AS_STORED: Final = BodyOptions()
-"""Bodies are bytes."""
 
 
 def check_formats(options: BodyOptions, given: Any) -> None:

@@ -49,6 +49,8 @@ def canal_changes(message: ChangeMessage, told: Told) -> list[Change]:
 
 def flat_changes(value: Mapping[str, Any], told: Told) -> list[Change]:
     """Return the changes of a flat message that was parsed."""
+    if value.get("isHeartbeat") in (True, "true"):
+        return [Change(op=OTHER)]
     if "type" not in value:
         raise ValueError("no message of Canal: it has no type")
     word = str(value["type"]).upper()

@@ -34,7 +34,11 @@ _MESSAGES_PACKET: Final = 7
 _ROWDATA_ENTRY: Final = 2
 _EVENT_OPS: Final = {1: INSERT, 2: UPDATE, 3: DELETE}
 _TRUNCATED: Final = 8
+_VARINTS: Final = frozenset({0, 2})
 _FIXED: Final = {1: 8, 5: 4}
+"""Bytes of the values of wire types."""
+_MORE: Final = 128
+"""The bit of a byte that another one follows."""
 _LONG_BITS: Final = 64
 
 
@@ -129,14 +133,22 @@ def _fields(data: bytes) -> Iterator[Field]:
     """Yield number and value of each field: an integer, or bytes. Raises ValueError."""
     at, end = 0, len(data)
     while at < end:
-        tag, at = _varint(data, at)
+        tag = data[at]
+        if tag < _MORE:  # Most numbers are of one byte: they are read here.
+            at += 1
+        else:
+            tag, at = _varint(data, at)
         wire = tag & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield tag >> 3, value
-            continue
-        if wire == 2:
-            size, at = _varint(data, at)
+        if wire in _VARINTS:
+            value = data[at] if at < end else _MORE
+            if value < _MORE:
+                at += 1
+            else:
+                value, at = _varint(data, at)
+            if wire == 0:
+                yield tag >> 3, value
+                continue
+            size = value
         elif wire in _FIXED:
             size = _FIXED[wire]
         else:
@@ -153,7 +165,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift
-        if byte < 128:
+        if byte < _MORE:
             return value, at
         shift += 7
     raise ValueError("a number of a message of Canal is cut or too long")

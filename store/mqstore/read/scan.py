@@ -18,6 +18,7 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.decode import COLUMN_OF, QueuePositions, Records, decode
 from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.records import FetchedRecords
+from mqstore.read.change_rows import ChangeRows
 from mqstore.read.corrupt import Damage, rescued
 from mqstore.read.fused import FusedDecode
 from mqstore.read.row_filter import RowFilter
@@ -34,6 +35,7 @@ _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 def scan(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.RecordBatch]:
     """Yield the messages of ``slices``, in order, as ``typed_schema(settings, columns)``.
 
+    With ``settings.changes`` it yields their changes, as ``changes_schema_of(settings, columns)``.
     With ``settings.merged`` only those of each queue are in order.
 
     Raises CorruptStoreError at a broken record unless ``on_corrupt`` says otherwise, and
@@ -41,7 +43,7 @@ def scan(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.Re
     its queue are yielded first. The error of a record has its ``physical_offset``. CorruptBodyError
     at a bad body with ``bodyMode=FAILFAST``.
     """
-    typed = TypedBodies.of(settings)
+    typed = ChangeRows(settings) if settings.changes else TypedBodies.of(settings)
     if typed is None:
         yield from scan_otherwise(slices, settings, None)
     else:

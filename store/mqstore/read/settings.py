@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
 
-from mqstore.bodies.settings import BodyOptions
+from mqstore.changes.settings import ChangeOptions
 from mqstore.codec.compression import MAX_DECOMPRESSED_BYTES
 from mqstore.options import grammar
 from mqstore.options.option import one_of, option, options_of
@@ -37,7 +37,7 @@ _body_bytes = partial(grammar.size, high=MAX_BODY_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOptions(BodyOptions):
+class ScanOptions(ChangeOptions):
     """The options that say which messages pass, and what to do with a broken one.
 
     ``tags`` is a tag expression, ``sql`` one of SQL92 (None: all pass); ``keys`` and ``msg_ids``

@@ -11,6 +11,11 @@ from mqstore.bodies.settings import DROP_MALFORMED, is_typed
 from mqstore.errors import InvalidSchemaError
 from mqstore.options.grammar import did_you_mean
 from mqstore.read.by_log import BY_LOG_WORD
+from mqstore.read.change_rows import (
+    all_change_columns,
+    changes_schema_of,
+    checked_change_columns,
+)
 from mqstore.read.row_filter import RowFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -69,11 +74,13 @@ class ReadPlan:
     def count(self) -> int | None:
         """Return the number of rows, if it can be told from the ends of queues; else None.
 
-        A filter has to look at messages, queues that were made from a log have gaps, and what a
-        table has is seen when it is read.
+        A message has any number of changes, a filter has to look at messages, queues that were
+        made from a log have gaps, and what a table has is seen when it is read.
         """
         options = self.options
         if options.table != MESSAGES or options.queues == BY_LOG_WORD:
+            return None
+        if options.changes is not None:
             return None
         if is_typed(options) and options.body_mode == DROP_MALFORMED:
             return None
@@ -129,6 +136,10 @@ def read_schema(options: ReadOptions) -> pa.Schema:
 
     Raises InvalidSchemaError for a column that the table does not have.
     """
+    if options.changes is not None:
+        is_given = "columns" in options.given
+        names = options.columns.split(",") if is_given else all_change_columns(options)
+        return schema_of(options, names)
     if options.table == MESSAGES:
         return typed_schema(options, resolved_columns(options, options.columns))
     schema = CATALOG[options.table].schema
@@ -142,6 +153,8 @@ def schema_of(options: ReadOptions, names: Sequence[str]) -> pa.Schema:
 
     The case of names is not significant. Raises InvalidSchemaError for an unknown or repeated one.
     """
+    if options.changes is not None:
+        return changes_schema_of(options, checked_change_columns(options, names))
     if options.table == MESSAGES:
         return typed_schema(options, checked_columns(options, names))
     schema, table = CATALOG[options.table].schema, options.table

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from mqstore.audit.query import AUDIT_OPTIONS, AuditOptions
 from mqstore.audit.table_addresses import TableAddress
-from mqstore.bodies.settings import check_formats
+from mqstore.changes.settings import check_changes
 from mqstore.errors import InvalidOptionError
 from mqstore.files.queue.tier_queue import STORE_PATH_TIERED
 from mqstore.options.option import Option
 from mqstore.options.texts import parse
 from mqstore.read.by_log import BY_LOG_WORD, CACHE_DIR
+from mqstore.read.change_rows import check_change_names
 from mqstore.read.typed_bodies import check_names
 from mqstore.request.places import (
     LIVE,
@@ -116,8 +117,11 @@ def check_together(options: ReadOptions, is_taken: Callable[[str, str], bool]) -
                 options.given[option.name],
                 f"is for table={'|'.join(sorted(takers(option.name)))}, not {options.table}",
             )
-    check_formats(options, options.given)
-    check_names(options)
+    check_changes(options, options.given)
+    if options.changes is None:
+        check_names(options)
+    else:
+        check_change_names(options)
     if options.table == "index" and not options.keys:
         for name in ("subscribe", "subscribePattern", "includeSystemTopics"):
             if name in options.given:

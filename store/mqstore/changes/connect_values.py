@@ -10,6 +10,8 @@ io.debezium.connector.mysql.MySqlValueConverters.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import pyarrow as pa
+
 from mqstore.bodies.json_values import Fraction, Integer
 from mqstore.changes.change import Problem
 from mqstore.changes.column_types import ColumnType, column_type
@@ -35,7 +37,13 @@ _NEGATIVE_BIGINT: Final = 1 << 64
 _PER_MICROSECOND: Final = {"Timestamp": 1_000, "Time": 1_000, "MicroTimestamp": 1, "MicroTime": 1}
 _MOST_MILLISECOND_DIGITS: Final = 3
 
+_BASE64_DIGITS: Final = 4
+
 Read = Callable[[Any], str | None]
+
+
+class AmbiguousValueError(ValueError):
+    """A value that the modes of Debezium write in the same way for two values."""
 
 
 def connect_types(fields: Any) -> dict[str, str]:
@@ -91,6 +99,11 @@ class ConnectRow:
                 reader = readers[name] = self._reader(name)
             try:
                 text = reader(value)
+            except AmbiguousValueError as error:
+                problems.append(Problem(name, str(error)))
+                if unavailable is not None:
+                    unavailable.append(name)
+                continue
             except (ValueError, TypeError, KeyError) as error:
                 text = json_text(value)
                 known = self._types.get(name) or self._columns.get(name, "")
@@ -151,12 +164,12 @@ def by_database_type(kind: ColumnType) -> Read:
     """Return what reads a value that Debezium writes, with its defaults, of a database's type."""
     readers: dict[str, Read] = {
         "integer": _integer_of(kind),
-        "decimal": lambda value: _decimal(value, kind.scale),
+        "decimal": lambda value: _decimal_by_mode(value, kind),
         "double": _double,
         "date": _date,
         "datetime": lambda value: _datetime(value, kind),
         "timestamp": _timestamp,
-        "time": _time,
+        "time": lambda value: _time(value, kind),
         "bit": _bits,
         "binary": lambda value: to_base64(from_base64(_string(value))),
     }
@@ -166,7 +179,8 @@ def by_database_type(kind: ColumnType) -> Read:
 def _settled(read: Read, kind: ColumnType) -> Read:
     """Return ``read`` where the database's type says more than the schema of the message."""
     if kind.kind == "integer" and kind.unsigned:
-        return _integer_of(kind)
+        integer = _integer_of(kind)
+        return lambda value: (integer if isinstance(value, Integer) else read)(value)
     if kind.kind == "bit":
         return lambda value: _bits(value) if isinstance(value, bool) else read(value)
     if kind.kind == "integer":
@@ -210,16 +224,35 @@ def _decimal(value: Any, scale: int) -> str | None:
         return json_text(value)
     if isinstance(value, dict):
         return _variable_decimal(value)
-    text = _string(value)
-    if scale < 0:
+    return unscaled_decimal(_string(value), scale)
+
+
+def _decimal_by_mode(value: Any, kind: ColumnType) -> str | None:
+    """Return a decimal of decimal.handling.mode precise (base64), string or double.
+
+    A text with a point, or a sign, is no base64. Without a scale digits alone may be both.
+    """
+    if not isinstance(value, str) or isinstance(value, Integer | Fraction):
+        return _decimal(value, kind.scale)
+    whole, point, fraction = value.removeprefix("-").partition(".")
+    if whole.isdigit() and (fraction.isdigit() if point else value[0] == "-"):
+        return value
+    if kind.scale < 0:
         raise ValueError("its scale is not known")
-    return _as_plain(text) or unscaled_decimal(text, scale)
+    if not (kind.scale == 0 and whole.isdigit()):
+        return unscaled_decimal(value, kind.scale)
+    if len(value) % _BASE64_DIGITS or _is_beyond(value, kind):
+        return value
+    raise AmbiguousValueError(
+        "these digits are a number with decimal.handling.mode=string, and another one with "
+        "precise, the default: only schemas in the messages tell"
+    )
 
 
-def _as_plain(text: str) -> str | None:
-    """Return a text with a point as it is (decimal.handling.mode=string): base64 has none."""
-    whole, point, fraction = text.removeprefix("-").partition(".")
-    return text if point and whole.isdigit() and fraction.isdigit() else None
+def _is_beyond(text: str, kind: ColumnType) -> bool:
+    """Tell whether the number of base64 has more digits than the column."""
+    precision = kind.arrow.precision if pa.types.is_decimal(kind.arrow) else 0
+    return bool(precision) and len(unscaled_decimal(text, 0).lstrip("-")) > precision
 
 
 def _variable_decimal(value: Any) -> str | None:
@@ -247,9 +280,9 @@ def _datetime(value: Any, kind: ColumnType) -> str:
         return _string(value)
     if kind.name.lower().startswith("timestamp_ntz"):
         raise ValueError("the unit of its number is not known: declare datetime(3) or datetime(6)")
-    is_milliseconds = kind.digits <= _MOST_MILLISECOND_DIGITS and kind.name.lower().startswith(
-        "datetime"
-    )
+    # Without digits it is DATETIME(0) in MySQL and timestamp(6) in PostgreSQL.
+    is_mysql = kind.name.lower().startswith("datetime")
+    is_milliseconds = kind.digits <= _MOST_MILLISECOND_DIGITS and (is_mysql or "(" in kind.name)
     return local_text(int(value) * (1_000 if is_milliseconds else 1))
 
 
@@ -259,5 +292,10 @@ def _timestamp(value: Any) -> str:
     return instant_text(_string(value))
 
 
-def _time(value: Any) -> str:
-    return clock_text(int(value)) if isinstance(value, Integer) else _string(value)
+def _time(value: Any, kind: ColumnType) -> str:
+    if not isinstance(value, Integer):
+        return _string(value)
+    # MySQL's is in microseconds whatever its digits are, PostgreSQL's time(3) in milliseconds.
+    is_postgresql = "zone" in kind.name.lower() and "(" in kind.name
+    is_milliseconds = is_postgresql and kind.digits <= _MOST_MILLISECOND_DIGITS
+    return clock_text(int(value) * (1_000 if is_milliseconds else 1))

@@ -2,10 +2,12 @@
 
     python -m benchmarks stream
 
-``look`` is what Spark asks some 80 times a second of a query that has nothing to do. The
-micro-batches go to Spark's noop sink, beside those of a Python source that makes the same rows
-from nothing: the rest is Spark's own. One JSON line a case; medians, warm JVM. The machine
-decides: compare within one run only.
+``idle`` is the share of a core that an idle query over a store of many queues takes in Spark's
+process for offsets, asked again after 10 ms as Spark does, and the bytes that pass in a trigger:
+as it is, and ``plain`` without what spares a query of very many queues. ``look`` is what Spark
+asks some 80 times a second of a query that has nothing to do. The micro-batches go to Spark's noop
+sink, beside those of a Python source that makes the same rows from nothing: the rest is Spark's
+own. One JSON line a case; medians, warm JVM. The machine decides: compare within one run only.
 """
 
 import json
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +28,28 @@ from pyspark.sql.types import StructType
 
 from benchmarks.facts import facts, load
 from benchmarks.spark import spark_session
+from mqstore.read import tail
 from mqstore.read.admission import Admission
 from mqstore.read.capabilities import Tail
 from mqstore.read.follow import Follower
+from mqstore.request.plan import read_schema
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
 from mqstore.write.stage.settings import WriteSettings
 from mqstore.write.stage.task import stage
+from pyspark_mqlog import stream_reader
+from pyspark_mqlog.compat import ReadAllAvailable
+from pyspark_mqlog.options import parse_stream
+from pyspark_mqlog.schema import to_struct
+from pyspark_mqlog.stream_reader import MqlogStreamReader
 from support.opened import tail_of
 
 ROWS = 1_000
 BATCHES = 12
 BODY = bytes(1024)
+POLL_S = 0.01  # spark.sql.streaming.pollingDelay
+SETTLE_S = 15.0
+IDLE_S = 60.0
 COLUMNS = "queueId int, queueOffset bigint, body binary"
 SCHEMA = pa.schema([("body", pa.binary()), ("queueId", pa.int32())])
 
@@ -86,28 +99,77 @@ def main(queues: int) -> None:
         _write(root, [n % queues for n in range(max(queues, ROWS))])
         _report("look", queues, _looks(root), "us")
         _report("next", queues, _nexts(root), "us")
+        with _plainly():
+            _idle(root, "plain", queues)
+        _idle(root, "spared", queues)
         _through_spark(Path(directory))
 
 
+def _idle(root: Path, case: str, queues: int) -> None:
+    options = parse_stream({"path": str(root), "startingOffsets": "earliest"})
+    columns = tuple(read_schema(options.read).names)
+    reader = MqlogStreamReader(options, to_struct(read_schema(options.read)), columns)
+    limit = ReadAllAvailable()
+    end = json.dumps(reader.latestOffset(reader.initialOffset(), limit))
+    passed = triggers = 0
+
+    def trigger() -> int:
+        told = json.dumps(reader.latestOffset(json.loads(end), limit))
+        assert told == end
+        latest = reader.reportLatestOffset()
+        return len(end) + len(told) + (len(json.dumps(latest)) if latest is not None else 0)
+
+    def for_s(seconds: float) -> tuple[int, int]:
+        until, count, total = time.monotonic() + seconds, 0, 0
+        while time.monotonic() < until:
+            total += trigger()
+            count += 1
+            time.sleep(POLL_S)
+        return count, total
+
+    for_s(SETTLE_S)
+    begin, cpu = time.monotonic(), time.process_time()
+    triggers, passed = for_s(IDLE_S)
+    share = (time.process_time() - cpu) / (time.monotonic() - begin)
+    reader.stop()
+    more = {"triggersPerSecond": round(triggers / IDLE_S, 1), "offsetBytes": len(end)}
+    more["bytesPerTrigger"] = passed // max(1, triggers)
+    _report(f"idle, {case}", queues, share * 100, "percentOfCore", **more)
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Have a stream of very many queues do as one of a few."""
+    spared = [(stream_reader, "_PACKED_FROM"), (stream_reader, "_MUCH_S"), (tail, "_LONG_LOOK_S")]
+    before = [getattr(module, name) for module, name in spared]
+    for module, name in spared:
+        setattr(module, name, float("inf"))
+    try:
+        yield
+    finally:
+        for (module, name), value in zip(spared, before, strict=True):
+            setattr(module, name, value)
+
+
 def _looks(root: Path) -> float:
-    tail = tail_of(root)
-    _settle(tail)
-    return _median(lambda: tail.look(at_once=True))
+    one = tail_of(root)
+    _settle(one)
+    return _median(lambda: one.look(at_once=True))
 
 
 def _nexts(root: Path) -> float:
     """All of latestOffset but the JSON."""
-    tail = tail_of(root)
-    stream = Follower([tail], Admission(max_offsets=ROWS * ROWS))
+    one = tail_of(root)
+    stream = Follower([one], Admission(max_offsets=ROWS * ROWS))
     end = stream.next({})
-    _settle(tail)
+    _settle(one)
     return _median(lambda: stream.next(end))
 
 
-def _settle(tail: Tail) -> None:
+def _settle(one: Tail) -> None:
     for _ in range(4):  # Directories that just changed are looked at as a whole.
         time.sleep(0.1)
-        tail.look(at_once=True)
+        one.look(at_once=True)
 
 
 def _median(call: Callable[[], object]) -> float:
@@ -163,12 +225,13 @@ def _write(root: Path, queue_ids: list[int]) -> None:
     commit(job, [stage(job, [batch], partition=0, attempt=0)])
 
 
-def _report(case: str, queues: int, value: float, unit: str) -> None:
+def _report(case: str, queues: int, value: float, unit: str, **more: object) -> None:
     found = {
         "bench": "stream",
         "case": case,
         "queues": queues,
         unit: round(value, 1),
+        **more,
         "load": [load()],
         "pyspark": pyspark.__version__,
         **facts(),

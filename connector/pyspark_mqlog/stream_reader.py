@@ -12,6 +12,7 @@ MicroBatchExecution#constructNextBatch; Spark's Kafka source has a file of its o
 (KafkaSourceInitialOffsetWriter).
 """
 
+import time
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Final, NoReturn
@@ -23,7 +24,7 @@ from pyspark.sql.types import StructType
 from mqstore.errors import StoreError
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import PublishedProgress
-from mqstore.read.progress import Progress, brokers_in, from_json, to_json
+from mqstore.read.progress import Progress, brokers_in, from_json, packed, to_json, unpacked
 from mqstore.read.selection import OpenStores
 from mqstore.request.chosen_queues import open_stores, starting_progress, takes_topics_of_group
 from mqstore.request.plan import Work, empty_work, followed_work
@@ -41,6 +42,10 @@ from pyspark_mqlog.compat import (
 )
 from pyspark_mqlog.worker import named_errors
 
+_PACKED_FROM: Final = 10_000  # Queues, whose offsets are 200 KB of JSON.
+_MUCH_S: Final = 0.002
+_REST_SHARE: Final = 19
+_LONGEST_REST_S: Final = 1.0
 _START: Final = "/start"  # In the end of a first batch, see first_end. No topic has a slash.
 
 
@@ -57,6 +62,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._group: PublishedProgress | None = None
         self._initial: Json | None = None
         self._marks_start = False
+        self._is_idle = self._ends = False
+        self._spent_s = 0.0
         self._known: tuple[Json, Progress] = ({}, {})
         self._written: tuple[Progress, Json] = ({}, {})
 
@@ -77,6 +84,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with named_errors():
+            self._ends = True
             self._follower.aim()
 
     def initialOffset(self) -> Json:  # noqa: N802
@@ -99,7 +107,9 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             progress = self._progress(start)
             end = self._follower.next(progress, limited=not isinstance(limit, ReadAllAvailable))
             if end == progress:
+                self._rest()
                 return start  # Spark compares JSON text, and would run an empty batch.
+            self._is_idle = False
             return self._json(end)
 
     def first_end(self, limit: ReadLimit) -> Json:
@@ -118,9 +128,11 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = self._progress(end)
             return any(high > at.get(queue, 0) for queue, high in self._follower.latest().items())
 
-    def reportLatestOffset(self) -> Json:  # noqa: N802
+    def reportLatestOffset(self) -> Json | None:  # type: ignore[override] # noqa: N802
         with named_errors():
-            return self._json(self._follower.latest())
+            latest = self._follower.latest()
+            # Spark's progress shows it, in each trigger: of very many queues nobody reads it.
+            return None if len(latest) > _PACKED_FROM else self._json(latest)
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         with named_errors():
@@ -161,6 +173,17 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             find=self._stores.tails_beside,
         )
 
+    def _rest(self) -> None:
+        """Sleep a moment in a query that is idle, if looks at very many queues cost much.
+
+        Spark asks again after 10 ms; a twentieth of a core is enough. Its share of the processor
+        since the last such moment decides, the JSON among it.
+        """
+        spent_s = time.process_time() - self._spent_s
+        if self._is_idle and not self._ends and spent_s > _MUCH_S:
+            time.sleep(min(_REST_SHARE * spent_s, _LONGEST_REST_S))
+        self._is_idle, self._spent_s = True, time.process_time()
+
     def _publish(self, done: Json) -> None:
         """Publish the progress as commitGroup's, if it is set."""
         name = self._options.commit_group
@@ -173,7 +196,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _progress(self, document: Json) -> Progress:
         # An idle query passes the same offsets dozens of times a second.
         if self._known[0] != document:
-            places = {topic: queues for topic, queues in document.items() if topic != _START}
+            given = {topic: queues for topic, queues in document.items() if topic != _START}
+            places = unpacked(given)
             self._follower.meet(brokers_in(places))
             self._known = document, from_json(places, self._follower.brokers)
         return self._known[1]
@@ -181,7 +205,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _json(self, progress: Progress) -> Json:
         if self._written[0] is not progress:
             many = self._stores.has_many_brokers
-            self._written = progress, to_json(progress, by_broker=many)
+            found = to_json(progress, by_broker=many)
+            self._written = progress, packed(found) if len(progress) > _PACKED_FROM else found
         return self._written[1]
 
 

@@ -14,7 +14,9 @@ from mqstore.read.source import QueueSlice
 from mqstore.read.store_bounds import StoreOrigin
 from mqstore.request.plan import MessageWork, plan_read, read_schema
 from mqstore.request.sharing import PackedWork, SharedWork, shared
+from pyspark_mqlog import stream_reader
 from pyspark_mqlog.batch_reader import MqlogReader
+from pyspark_mqlog.compat import ReadAllAvailable
 from pyspark_mqlog.options import parse_read, parse_stream
 from pyspark_mqlog.schema import to_struct
 from pyspark_mqlog.stream_reader import MqlogStreamReader
@@ -141,3 +143,60 @@ def test_origins_that_are_equal_and_carry_other_facts_stay_apart() -> None:
     assert common is not None
     assert len(common.places) == 2
     assert common.of(rows[0]) == both
+
+
+def stream_of(root: str, **options: str) -> MqlogStreamReader:
+    parsed = parse_stream({"path": root, "startingOffsets": "earliest", **options})
+    schema = read_schema(parsed.read)
+    return MqlogStreamReader(parsed, to_struct(schema), tuple(schema.names))
+
+
+def test_offsets_of_very_many_queues_are_packed_and_read_on_from(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(store(MESSAGES).root)
+    plain = stream_of(root, maxOffsetsPerTrigger="20")
+    limit = plain.getDefaultReadLimit()
+    start = plain.initialOffset()
+    middle = plain.latestOffset(start, limit)
+    monkeypatch.setattr(stream_reader, "_PACKED_FROM", 3)
+    later = stream_of(root, maxOffsetsPerTrigger="20")
+
+    end = later.latestOffset(middle, limit)  # From a checkpoint that was written before.
+    assert list(middle) == ["SHOP_ORDERS_PAID"]
+    assert list(end) == ["/packed"]
+    assert later.reportLatestOffset() is None
+    last = stream_of(root).latestOffset(end, ReadAllAvailable())
+    steps = [(start, middle), (middle, end), (end, last)]
+    rows = [row for a, b in steps for row in rows_of(later, later.partitions(a, b))]
+    assert sorted(row["body"] for row in rows) == sorted(m.body for m in MESSAGES)
+    assert later.latestOffset(last, limit) is last
+
+
+@pytest.mark.parametrize(("spent_s", "rest_s"), [(0.001, 0.0), (0.01, 0.19), (2.0, 1.0)])
+def test_an_idle_query_rests_by_what_its_looks_cost(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch, spent_s: float, rest_s: float
+) -> None:
+    ours = stream_of(str(store(MESSAGES).root))
+    end = ours.latestOffset(ours.initialOffset(), ReadAllAvailable())
+    rested: list[float] = []
+    spent = iter(spent_s * n for n in range(100))
+    monkeypatch.setattr(stream_reader.time, "process_time", lambda: next(spent))
+    monkeypatch.setattr(stream_reader.time, "sleep", rested.append)
+
+    ours.latestOffset(end, ReadAllAvailable())
+    assert rested == []  # The first idle look of a query may be its last.
+    ours.latestOffset(end, ReadAllAvailable())
+    assert rested == pytest.approx([rest_s] if rest_s else [])
+
+
+def test_a_query_that_ends_does_not_rest(store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = stream_of(str(store(MESSAGES).root))
+    ours.prepareForTriggerAvailableNow()
+    end = ours.latestOffset(ours.initialOffset(), ReadAllAvailable())
+    spent = iter(range(100))
+    monkeypatch.setattr(stream_reader.time, "process_time", lambda: next(spent))
+    monkeypatch.setattr(stream_reader.time, "sleep", lambda _: pytest.fail("it rests"))
+
+    for _ in range(3):
+        assert ours.latestOffset(end, ReadAllAvailable()) is end

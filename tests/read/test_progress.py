@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError, StoreReplacedError
-from mqstore.read.progress import BrokerQueue, from_json, to_json
+from mqstore.read.progress import BrokerQueue, from_json, packed, to_json, unpacked
 
 topics = st.sampled_from(["T", "a-b", "%RETRY%G", "Z|1"])
 places = st.integers(0, 2**63 - 1)
@@ -61,3 +61,33 @@ def test_offsets_of_other_brokers_are_of_another_store() -> None:
 def test_what_is_no_progress_is_refused(document: object) -> None:
     with pytest.raises(InvalidOptionError, match="checkpointLocation"):
         from_json(document, ["b"])
+
+
+@given(queues("b", "c"), st.booleans())
+def test_packed_offsets_are_those_that_were_packed(
+    progress: dict[BrokerQueue, int], by_broker: bool
+) -> None:
+    one = {key: at for key, at in progress.items() if by_broker or key[1] == "b"}
+    document = to_json(one, by_broker=by_broker)
+
+    assert unpacked(json.loads(json.dumps(packed(document)))) == document
+    assert unpacked(document) is document
+
+
+def test_packed_offsets_of_160000_queues_are_a_fifth_of_their_json() -> None:
+    progress = {
+        (f"SHOP_{n // 8:05}", "broker-a", n % 8): n * 7_919 % 1_000_000 for n in range(160_000)
+    }
+    document = to_json(progress, by_broker=True)
+
+    assert len(json.dumps(packed(document))) * 4 < len(json.dumps(document))
+
+
+@pytest.mark.parametrize("text", ["%", 5, None, "", "eJw=", "eJwDAAAAAAE=", [], "x" * 1_000])
+def test_packed_offsets_that_are_none_are_refused(text: object) -> None:
+    document = {"/packed": text}
+    if text is None:
+        document = packed({"T": {"0": 23}})
+        document["/packed"] = document["/packed"][:-8]
+    with pytest.raises(InvalidOptionError, match="are not of mqlog"):
+        unpacked(document)

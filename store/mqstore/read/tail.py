@@ -6,6 +6,10 @@ files, so their times and lengths do not show a change; but new topics, queues a
 files, and expired ones, change the time of a directory, and then a new snapshot is taken. It is
 also taken every ten seconds or more, for file systems whose times are coarse.
 
+Of very many queues even that takes long. They are all looked at while something is written behind
+the end of the CommitLog, and for some seconds more; then for a fortieth of the time at most, as
+units may be late.
+
 A unit counts once the record it points at is there and says the same, as after a crash (see
 ``snapshot``), and is not of a commit of ours that is not finished. Calls that come faster than a
 look takes get what was found before, for a second at most.
@@ -33,6 +37,7 @@ from mqstore.files.store import Store
 from mqstore.files.txn import intent
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue
+from mqstore.read.log_end import LogEnd
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.snapshot import written
 from mqstore.read.source import Snapshot
@@ -47,6 +52,10 @@ _RETAKE_S: Final = 10.0
 _RETAKE_SHARE: Final = 50  # and no more often than this many times what it takes
 _IDLE_SHARE: Final = 4  # between two looks lies this many times what the first one took,
 _LONGEST_PAUSE_S: Final = 1.0  # but no more than this
+_LONG_LOOK_S: Final = 0.02  # From then on the end of the log is asked first.
+_LATE_S: Final = 5.0  # So long units may follow their records while all queues are looked at.
+_QUIET_SHARE: Final = 39
+_ASKED_S: Final = 0.2  # So long the answer holds.
 # Two changes within one tick of the kernel's clock leave one time: what is younger is not trusted.
 _TICK_NS: Final = 100_000_000
 
@@ -73,6 +82,9 @@ class StoreTail:
         self._anchor: _Anchor | None = None
         self._stamps: dict[str, Stamp] | None = None
         self._retake_at = self._looked = self._took = 0.0
+        self._log_end = LogEnd(place)
+        self._written_at = time.monotonic()
+        self._quiet_until = 0.0
         self._found = self._retake()
         self._publish()
 
@@ -114,11 +126,29 @@ class StoreTail:
         """
         begin = time.monotonic()
         pause = min(_IDLE_SHARE * self._took, _LONGEST_PAUSE_S)
-        if at_once or begin - self._looked >= pause:
+        if at_once or (begin - self._looked >= pause and not self._is_quiet(begin)):
             self._look()
             self._looked = time.monotonic()
             self._took = self._looked - begin
         return self._bounds or {}
+
+    def _is_quiet(self, now: float) -> bool:
+        """Tell whether very many queues need no look now: nothing was written for some seconds."""
+        if self._took < _LONG_LOOK_S or self._place.folder.is_remote:
+            return False
+        if now < self._quiet_until:
+            return True
+        is_recent = now - self._looked < _QUIET_SHARE * self._took
+        is_same = False
+        with suppress(FileNotFoundError):  # Files expire.
+            is_same = self._log_end.is_same()
+            if not is_same:
+                self._written_at = now
+                self._log_end.mark()  # What is written from here on is after the look.
+        is_quiet = is_same and is_recent and now - self._written_at >= _LATE_S
+        if is_quiet:
+            self._quiet_until = min(now + _ASKED_S, self._looked + _QUIET_SHARE * self._took)
+        return is_quiet
 
     def _look(self) -> None:
         """Look at the store. Of a commit that begins or ends meanwhile nothing is seen."""

@@ -7,8 +7,10 @@ and client are JVMs with default flags. ``core``: our pulls, decoded to record b
 process and one thread, beside DefaultMQPullConsumer with a thread a queue, with the broker's
 settings as they are and as the guide advises. ``spark``: to Spark's noop sink, beside the store's
 directory and Spark's Kafka connector on the same messages. ``look`` is what a stream asks while
-it has nothing to do; ``bounds`` and ``backlog`` are of 20 topics and 100 groups that committed in
-each; ``memory`` is what a task's process needs beyond its imports, at two sizes.
+it has nothing to do; ``beside`` is what the official client gets while eight tasks of a read or
+more pull the same topic from its broker, and while ``maxTasksPerBroker`` lets two; ``bounds`` and
+``backlog`` are of 20 topics and 100 groups that committed in each; ``memory`` is what a task's
+process needs beyond its imports, at two sizes.
 """
 
 import json
@@ -16,15 +18,18 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+import mqlog
 from benchmarks.alone import alone
 from benchmarks.facts import facts, load
 from benchmarks.laid_out import Shape, lay_out, topic_name
@@ -60,6 +65,7 @@ QUEUES = 4
 BODY_BYTES = 1024
 TOPICS, GROUPS, EACH = 20, 100, 100
 LOOKS = 100
+TASKS, BOUNDED = 8, 2
 ADVISED = {
     "maxTransferCountOnMessageInMemory": "1000",
     "maxTransferBytesOnMessageInMemory": "2097152",
@@ -86,6 +92,7 @@ def main(count: int) -> None:
                 where = ("-b", broker.address, "-n", servers.name_server)
                 broker.mqadmin("updateBrokerConfig", *where, "-k", key, "-v", value)
             measure_core(broker, settings, rows, "as advised")
+            measure_beside(broker, f"rocketmq://{servers.name_server}/{TOPIC}", rows)
             measure_spark(f"rocketmq://{servers.name_server}/{TOPIC}", home, rows)
 
 
@@ -148,6 +155,55 @@ def measure_core(broker: Broker, settings: ClusterSettings, rows: int, case: str
         queues=QUEUES,
         broker=ROCKETMQ,
     )
+
+
+def measure_beside(broker: Broker, path: str, rows: int) -> None:
+    """Compare what the official client gets alone, and beside the tasks of a read."""
+
+    def java(more: dict[str, Any] | None) -> Timed:
+        splits = [] if more is None else mqlog.open(path).scan(**more).splits(TASKS)
+        assert len(splits) <= BOUNDED or not more
+        with reading(splits):
+            found = broker.pull_all(TOPIC)
+        return Timed(found["rows"], found["seconds"])
+
+    sides = {"alone": None, "unbounded": {}, "bounded": {"max_tasks_per_broker": BOUNDED}}
+    compare(
+        "live",
+        "beside",
+        [Side(name, partial(java, more), rows) for name, more in sides.items()],
+        tasks=TASKS,
+        bounded=BOUNDED,
+    )
+
+
+@contextmanager
+def reading(splits: Sequence[mqlog.Split]) -> Iterator[None]:
+    """Have a process for each split, as a task of Spark is, read it again and again."""
+    context = get_context("spawn")
+    begun, stop = context.Semaphore(0), context.Event()
+    tasks = [context.Process(target=_read_on, args=(one, begun, stop)) for one in splits]
+    for task in tasks:
+        task.start()
+    for _ in tasks:
+        assert begun.acquire(timeout=60)
+    try:
+        yield
+    finally:
+        stop.set()
+        for task in tasks:
+            task.join(60)
+
+
+def _read_on(split: mqlog.Split, begun: Any, stop: Any) -> None:
+    is_first = True
+    while not stop.is_set():
+        for _ in split.to_reader():
+            if is_first:
+                begun.release()
+            is_first = False
+            if stop.is_set():
+                return
 
 
 def measure_spark(address: str, home: Path, rows: int) -> None:

@@ -143,8 +143,12 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [InputPartition(of_task(one)) for one in work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_work(self.work(partition), self._schema)
+
+    def work(self, partition: InputPartition) -> Work:
+        """Return the work of a partition's task."""
         places, row = partition.value
-        return read_work(SharedWork(self._task, places).of(row), self._schema)
+        return SharedWork(self._task, places).of(row)
 
     def commit(self, end: Json) -> None:
         with named_errors():

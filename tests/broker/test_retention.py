@@ -60,7 +60,7 @@ def stream(root: Path, **options: str) -> MqlogStreamReader:
 def work_of(
     reader: MqlogStreamReader, start: Mapping[str, Any], end: Mapping[str, Any]
 ) -> list[Work]:
-    return [partition.value for partition in reader.partitions(dict(start), dict(end))]
+    return [reader.work(partition) for partition in reader.partitions(dict(start), dict(end))]
 
 
 def held(broker: Broker) -> Offsets:

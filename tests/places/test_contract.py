@@ -202,7 +202,7 @@ def stream(place: Place, **options: str) -> MqlogStreamReader:
 
 
 def taken(reader: MqlogStreamReader, start: Mapping[str, Any], end: Mapping[str, Any]) -> Rows:
-    return rows([partition.value for partition in reader.partitions(dict(start), dict(end))])
+    return rows([reader.work(partition) for partition in reader.partitions(dict(start), dict(end))])
 
 
 @pytest.mark.parametrize("place", sorted(AT_REST), indirect=True)
@@ -237,7 +237,7 @@ def test_what_expires_in_a_micro_batch_is_a_data_loss(
         with pytest.raises(DataLossError):
             taken(reader, start, end)
     else:
-        work = [partition.value for partition in reader.partitions(start, end)]
+        work = [reader.work(partition) for partition in reader.partitions(start, end)]
         place.expire(part)
         with pytest.raises(DataLossError):
             rows(work)

@@ -128,7 +128,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = self._progress(end)
             return any(high > at.get(queue, 0) for queue, high in self._follower.latest().items())
 
-    def reportLatestOffset(self) -> Json | None:  # type: ignore[override] # noqa: N802
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
         with named_errors():
             latest = self._follower.latest()
             # Spark's progress shows it, in each trigger: of very many queues nobody reads it.

@@ -1,12 +1,13 @@
 """The producers by name, and which one a message is of, by its own marks."""
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 from mqstore.bodies.change_marks import (
     CANAL,
     DEBEZIUM,
     DEBEZIUM_FLAT,
+    MAXWELL,
     PACKET,
     change_of,
 )
@@ -21,9 +22,19 @@ from mqstore.changes.debezium import (
     without_schema,
 )
 from mqstore.changes.debezium_flat import debezium_flat_changes, flattened_changes
+from mqstore.changes.maxwell import maxwell_changes, row_changes
 from mqstore.changes.told import Told
 
 Decode: TypeAlias = Callable[[ChangeMessage, Told], list[Change]]
+
+_Parsed: TypeAlias = Callable[[Mapping[str, Any], ChangeMessage, Told], list[Change]]
+_BY_MARKS: Final[dict[str, _Parsed]] = {
+    CANAL: lambda value, _, told: flat_changes(value, told),
+    DEBEZIUM: envelope_changes,
+    DEBEZIUM_FLAT: flattened_changes,
+    MAXWELL: lambda value, _, told: row_changes(value, told),
+}
+"""What makes changes of an object that was parsed, by the marks that it has."""
 
 
 def auto_changes(message: ChangeMessage, told: Told) -> list[Change]:
@@ -34,19 +45,14 @@ def auto_changes(message: ChangeMessage, told: Told) -> list[Change]:
     if value is None:
         return [Change(op=OTHER)]
     marks = change_of(value)
-    name = marks[0] if marks else None
-    if name == CANAL:
-        return flat_changes(value, told)
-    if name == DEBEZIUM:
-        return envelope_changes(value, message, told)
-    if name == DEBEZIUM_FLAT:
-        return flattened_changes(value, message, told)
-    if name is not None:
-        raise ValueError(f"a message of {name}, which is not decoded")
-    noise = no_change(without_schema(value)[1])
-    if noise is None:
-        raise ValueError("no message of a producer of changes that is known")
-    return [noise]
+    if marks is None:
+        noise = no_change(without_schema(value)[1])
+        if noise is None:
+            raise ValueError("no message of a producer of changes that is known")
+        return [noise]
+    if marks[0] not in _BY_MARKS:
+        raise ValueError(f"a message of {marks[0]}, which is not decoded")
+    return _BY_MARKS[marks[0]](value, message, told)
 
 
 AUTO_FORMAT: Final = "auto"
@@ -55,6 +61,7 @@ CHANGE_FORMATS: Final[dict[str, Decode]] = {
     "canalProtobuf": canal_packet_changes,
     "debezium": debezium_changes,
     "debeziumFlat": debezium_flat_changes,
+    "maxwell": maxwell_changes,
     AUTO_FORMAT: auto_changes,
 }
 """By the value of the option ``changes``."""

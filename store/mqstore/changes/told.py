@@ -9,7 +9,8 @@ from mqstore.changes.change import ChangeSequence
 from mqstore.changes.table_schemas import TableSchema, TableSchemas
 
 _MOST_LONG: Final = (1 << 63) - 1
-_MOST_INT: Final = (1 << 31) - 1
+LAST_ROW: Final = (1 << 31) - 1
+"""The row of a sequence that sorts behind all others of its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +56,4 @@ def binlog_sequence(file: Any, position: Any, row: Any) -> ChangeSequence | None
     if number is None or at is None or number < 0:
         return None
     of_event = whole(row) or 0
-    return ChangeSequence(0, number, at, of_event if 0 <= of_event <= _MOST_INT else 0)
+    return ChangeSequence(0, number, at, of_event if 0 <= of_event <= LAST_ROW else 0)

@@ -84,6 +84,20 @@ def test_every_message_is_read_once_as_it_was_sent(place: Place) -> None:
     assert shown(rows(planned(place))) == expected(place.held)
 
 
+def test_each_message_is_a_row_of_changes_that_names_its_place_and_has_its_bytes(
+    place: Place,
+) -> None:
+    found = rows(planned(place, changes="auto", tags="A"))
+    of_tag = [m for m in place.held if m.properties_map["TAGS"] == "A"]
+    assert found_places(found) == places_of(of_tag)
+    assert [(row["op"], row["_corruptBody"], row["topic"]) for row in found] == [
+        (None, m.body, TOPIC)
+        for m in of_tag  # The bodies of these places are no changes.
+    ]
+    assert {row["rowInMessage"] for row in found} == {0}
+    assert {row["brokerName"] for row in found} == {rows(planned(place))[0]["brokerName"]}
+
+
 def test_what_expired_before_the_plan_is_no_loss(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -102,7 +102,7 @@ def _draw(report: BodyReport, topic: str) -> None:
         lines.append(
             f"{count(sum(tables.values()))} bodies are changes of a database, of {name}, of "
             f"{len(tables)} tables: {shown(listed, 500)}. What follows is of the messages, not of "
-            "the tables."
+            "the tables: -o changes=auto makes rows of their changes."
         )
     if not report.ddl:
         lines.append(_no_schema(report))

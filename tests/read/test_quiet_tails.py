@@ -1,5 +1,6 @@
 """Streams over very many queues: an idle store is not looked at queue by queue."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,31 @@ def test_the_end_of_a_log_is_another_one_in_the_next_file(store: MakeStore) -> N
 
     grow(laid, [*laid.messages, Message(body=bytes(3000))])
     assert not end.is_same()
+
+
+def test_a_look_at_many_queues_keeps_a_bounded_number_of_files_open(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "_open_queues", lambda: 4)
+    messages = [Message(queue_id=n, body=b"x") for n in range(40)]
+    laid = store(messages)
+    opened: list[int] = []
+    whole = tails._QueueTail.has_more
+
+    def counted(queue: tails._QueueTail) -> bool:
+        found = whole(queue)
+        opened.append(len(list(Path("/proc/self/fd").iterdir())))
+        return found
+
+    with closing(tail_of(laid.root)) as tail:
+        tail.look(at_once=True)
+        monkeypatch.setattr(tails._QueueTail, "has_more", counted)
+        monkeypatch.setattr(StoreTail, "_stamped", lambda _: {})
+        tail._stamps = {}
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        grow(laid, [*laid.messages, *messages])
+        bounds = tail.look(at_once=True)
+
+    assert len(opened) == 40
+    assert max(opened) - before <= 4 + 1
+    assert {high for _, high in bounds.values()} == {2}

@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Final, TypeAlias
 
 from mqstore.errors import CorruptStoreError, StoreReplacedError
@@ -199,13 +198,18 @@ class StoreTail:
         raise AssertionError
 
     def _advance(self) -> bool:
-        grown = [queue for queue in self._queues.values() if queue.has_more()]
+        most, grown = _open_queues(), []
+        for number, queue in enumerate(self._queues.values()):
+            if queue.has_more():
+                grown.append((number, queue))
+            if number >= most:
+                queue.close()
         if grown:
             with CommitLog(self._place.commit_log) as log:
-                for queue in grown:
+                for number, queue in grown:
                     queue.advance(log)
-        for queue in islice(self._queues.values(), _open_queues(), None):
-            queue.close()
+                    if number >= most:
+                        queue.close()
         return bool(grown)
 
     def _stamped(self) -> dict[str, Stamp] | None:

@@ -19,11 +19,16 @@ from mqstore.errors import (
     StoreReplacedError,
     UnsupportedTopicError,
 )
+from mqstore.live.origin import tail as cluster_tail
 from mqstore.live.origin.cluster_origin import ClusterBrokers, ClusterOrigin
 from mqstore.live.origin.tail import ClusterTail
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.credentials import Credentials
-from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.errors import (
+    BrokerUnavailableError,
+    NoMasterError,
+    RequestRefusedError,
+)
 from mqstore.live.remoting.routes import Route
 from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.options.grammar import EARLIEST
@@ -654,3 +659,47 @@ def test_a_task_waits_for_a_broker_whose_proxy_accepts_connections_and_closes_th
         found = scan([QueueSlice(origin, BROKER, "T", 0, 0, 10)], SETTINGS)
         assert sum(batch.num_rows for batch in found) == 10
     assert next(refusals, None) is None
+
+
+def test_a_tail_of_many_topics_asks_for_bounds_when_the_log_has_moved(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_tail, "MANY_TOPICS", 2)
+    queue, clock = fake.fill("T", 5), Clock()
+    fake.fill("U", 1)
+    with closing(tail_of(fake, clock)) as tail:
+        before = stats_asked(fake)
+        queue.messages.append(queue.messages[0])  # The fake's log does not tell.
+        for n in range(1, 40):
+            clock.now = n * 0.25
+            assert tail.look()[("T", 0)] == (0, 5)
+        assert stats_asked(fake) == before
+
+        assert tail.look(at_once=True)[("T", 0)] == (0, 6)
+        fake.behind_bytes = 40  # Queues lack something of the log: it says nothing of them.
+        queue.messages.append(queue.messages[0])
+        clock.now += 0.25
+        assert tail.look()[("T", 0)] == (0, 7)
+        fake.behind_bytes = 0
+        clock.now += 0.25
+        tail.look()
+        queue.messages.append(queue.messages[0])
+        clock.now += cluster_tail.WHOLE_S + 1.0
+        assert tail.look()[("T", 0)] == (0, 8)
+
+
+def test_a_tail_of_many_topics_does_without_what_its_user_may_not_ask(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_tail, "MANY_TOPICS", 2)
+
+    def refuse(*_: object) -> None:
+        raise RequestRefusedError("127.0.0.1:1", "GET_BROKER_RUNTIME_INFO", 16, "no right")
+
+    monkeypatch.setattr(cluster_tail, "broker_infos", refuse)
+    queue, clock = fake.fill("T", 5), Clock()
+    fake.fill("U", 1)
+    with closing(tail_of(fake, clock)) as tail:
+        queue.messages.append(queue.messages[0])
+        clock.now = 0.25
+        assert tail.look()[("T", 0)] == (0, 6)

@@ -1,7 +1,9 @@
 """The moving bounds of one broker of a cluster, for a stream that may outlive the broker.
 
 Bounds are asked for every 200 ms at most, one request a topic, and for a fifth of the time where
-there are very many; topics and queues are looked up every ten seconds. A broker that cannot be
+there are very many; topics and queues are looked up every ten seconds, or for a fortieth of
+the time. Of many topics the broker is asked first, in one request, where its CommitLog begins and
+ends: bounds are asked for once that has moved, and every minute. A broker that cannot be
 reached, or that no name server knows, is ``away``: the last bounds stand, and it is tried again
 every second, in the background, so that a broker which is silent does not hold up the others.
 
@@ -18,15 +20,23 @@ from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin.bounds import weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.pull import LiveSlice
-from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.errors import (
+    BrokerUnavailableError,
+    NoMasterError,
+    RequestRefusedError,
+)
 from mqstore.live.remoting.routes import READABLE, Route
-from mqstore.live.remoting.topics import topics
+from mqstore.live.remoting.topics import broker_infos, topics
 from mqstore.read.background import Background
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import Origin, Snapshot
 
 LOOK_S: Final = 0.2
 ROUTES_S: Final = 10.0
+MANY_TOPICS: Final = 64
+WHOLE_S: Final = 60.0
+_ROUTES_SHARE: Final = 39
+_ENTERED: Final = "0"
 _PAUSE_SHARE: Final = 4  # Between two looks lies this many times what the first one took.
 _AWAY_S: Final = 1.0
 _POLL_S: Final = 0.1  # Between two looks at a broker that is waited for.
@@ -68,6 +78,9 @@ class ClusterTail:
         self._queues = queues
         self._clock = clock
         self._routes: list[Route] = []
+        self._tells_log = True
+        self._log: tuple[int, int] | None = None
+        self._whole_until = float("-inf")
         self._bounds: Bounds = {}
         self._taken_ms = 0
         self._routed_until = self._looked_until = float("-inf")
@@ -97,6 +110,8 @@ class ClusterTail:
         if self._away is not None:
             self._try_again(is_due=is_due)
         elif is_due or at_once:
+            if at_once:
+                self._log = None
             self._look()
         return self._bounds
 
@@ -183,7 +198,7 @@ class ClusterTail:
 
     def _note_here(self, found: Bounds, took_s: float) -> None:
         # Another object also where the broker went away or came back: that is a change.
-        if found != self._bounds or self._away is not None:
+        if self._away is not None or (found is not self._bounds and found != self._bounds):
             self._bounds = dict(found)
         self._away = None
         self._missing = {q: at for q, at in self._missing.items() if q not in self._bounds}
@@ -202,15 +217,39 @@ class ClusterTail:
     def _found(self) -> Bounds:
         if self._clock() >= self._routed_until:
             self._find_routes()
+        log = self._log_bounds()
+        if log is not None and log == self._log and self._clock() < self._whole_until:
+            return self._bounds
         found = {
             (queue.topic, queue.queue_id): (queue.low, queue.high)
             for queue in self._queues.bounds(self._routes)
             if self.chosen.passes(queue.topic, queue.queue_id)
         }
         self._queues.expect(topic for topic, _ in found)  # What is followed may not go away.
+        self._log, self._whole_until = log, self._clock() + WHOLE_S
         return found
 
+    def _log_bounds(self) -> tuple[int, int] | None:
+        """Return the first and the last byte of the broker's CommitLog, if queues have all of it.
+
+        None for a few topics, and where the broker does not tell: to know it takes rights.
+        """
+        cluster = self._queues.cluster
+        if not self._tells_log or len(self._routes) < MANY_TOPICS or cluster.is_proxy:
+            return None
+        try:
+            (info,) = broker_infos(cluster, [self._queues.broker])
+        except RequestRefusedError:
+            self._tells_log = False
+            return None
+        is_entered = info.runtime.get("dispatchBehindBytes") == _ENTERED
+        return (info.low, info.high) if is_entered and info.high else None
+
     def _find_routes(self) -> None:
+        begin, before = self._clock(), self._routes
         self._queues.check_registered()
         self._routes = self._queues.routes(self.chosen.topics, fresh=True)
-        self._routed_until = self._clock() + ROUTES_S
+        if self._routes != before:
+            self._log = None
+        took_s = self._clock() - begin
+        self._routed_until = self._clock() + max(ROUTES_S, _ROUTES_SHARE * took_s)

@@ -13,6 +13,7 @@ import typer
 
 from mqlog_jobs.command import (
     auditing,
+    changing,
     commands,
     keeping,
     overview,
@@ -38,6 +39,7 @@ from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 __all__ = [  # With all its commands.
     "app",
     "auditing",
+    "changing",
     "commands",
     "keeping",
     "overview",

@@ -173,7 +173,9 @@ def test_offsets_of_very_many_queues_are_packed_and_read_on_from(
     assert later.latestOffset(last, limit) is last
 
 
-@pytest.mark.parametrize(("spent_s", "rest_s"), [(0.001, 0.0), (0.01, 0.19), (2.0, 1.0)])
+@pytest.mark.parametrize(
+    ("spent_s", "rest_s"), [(0.0004, 0.0), (0.001, 0.019), (0.01, 0.19), (2.0, 1.0)]
+)
 def test_an_idle_query_rests_by_what_its_looks_cost(
     store: MakeStore, monkeypatch: pytest.MonkeyPatch, spent_s: float, rest_s: float
 ) -> None:

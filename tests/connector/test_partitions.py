@@ -100,8 +100,10 @@ def test_a_partition_of_a_stream_has_its_place_and_no_settings(
 
     passing = [] if options else MESSAGES
     assert sorted(row["body"] for row in rows) == sorted(m.body for m in passing)
-    # 300 for one queue, its place among them; 30 for each further one.
-    assert max(len(SPARKS.dumps(one)) for one in partitions) <= 300 + 3 * 40
+    for one in partitions:
+        places, row = one.value
+        of_places = len(SPARKS.dumps(places))
+        assert len(SPARKS.dumps(one)) - of_places <= 120 + 10 * len(row)
 
 
 def work_of(count: int) -> list[MessageWork]:

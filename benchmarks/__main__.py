@@ -24,6 +24,7 @@ SIZES = {
     "face": 400_000,
     "bodies": 200_000,
     "changes": 4_000,
+    "lake_changes": 60_000,
     "growth": 10_000_000,
     "memory": 400_000,
     "plan": 10_000_000,

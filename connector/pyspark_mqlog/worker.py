@@ -5,7 +5,8 @@ lines of pyspark and mqlog. A StoreError names file, position, option and advice
 one ``named_errors`` requests the message alone, as the session setting
 ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` does for all errors. The worker ends
 with its error, so the request affects no other. An OSError (permissions, a full disk) becomes a
-StoreError; any other error is a bug and keeps its traceback. See
+StoreError; any other error is a bug and keeps its traceback. Below it stands the host, in a
+cluster: what a path leads to may differ from host to host. See
 pyspark.util#handle_worker_exception.
 
 **Garbage collection.** pyspark's daemon calls ``gc.collect()`` after every task, which visits
@@ -15,11 +16,13 @@ all objects that numpy, pyarrow and pyspark created at import: most of the cost 
 
 import gc
 import os
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from mqstore.errors import StoreError
 from pyspark_mqlog.schema import conform
@@ -30,12 +33,26 @@ def named_errors() -> Iterator[None]:
     """Pass a StoreError or an OSError to the user as one message, without a traceback."""
     try:
         yield
-    except StoreError:
+    except StoreError as error:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        _note_host(error)
         raise
     except OSError as error:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-        raise StoreError(str(error)) from error
+        named = StoreError(str(error))
+        _note_host(named)
+        raise named from error
+
+
+def _note_host(error: StoreError) -> None:
+    """Add the host to an error of a task that runs in a cluster.
+
+    Source: SQLExecution#withSQLConfPropagated, which hands the session's settings on to tasks.
+    """
+    context = TaskContext.get()
+    master = None if context is None else context.getLocalProperty("spark.master")
+    if master and not master.startswith("local") and not hasattr(error, "__notes__"):
+        error.add_note(f"on host {socket.gethostname()}")
 
 
 @cache

@@ -24,6 +24,7 @@ from mqstore.format.names import TIMER_TOPIC
 from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.capabilities import COMMIT_GROUP
 from mqstore.read.compaction import compaction_topics, not_of, warn_of
+from mqstore.read.errors import StoreNotSharedError
 from mqstore.read.log_files import file_written_ms, log_state
 from mqstore.read.lookup import narrow
 from mqstore.read.queues import QueueBounds, QueueFilter
@@ -70,6 +71,14 @@ class StoreOrigin(StoreDir):
             self.witness.check(store.log, self.root)
         return store
 
+    def check_planned(self) -> None:
+        """Raise StoreNotSharedError if another store, or none, is under the path here."""
+        try:
+            with Store(self) as store:
+                self.witnessed(store)
+        except FileNotFoundError:
+            raise StoreNotSharedError(self.root, "there is no CommitLog here") from None
+
 
 class StoreBounds:
     """A BoundsSource over a store. What is listed stays as it was at the last ``snapshot``."""
@@ -85,6 +94,17 @@ class StoreBounds:
     def broker_name(self) -> str:
         """The name given, else the store's own."""
         return self._given_name or name_of(self.store)
+
+    @property
+    def planned(self) -> StoreOrigin | None:
+        """The origin with the witness of its log; None of a store that needs none."""
+        if self.origin.folder.is_remote:
+            return None
+        try:
+            witness = witness_of(self.store.log)
+        except (OSError, StoreError):  # What is wrong with it, those say who read it.
+            return None
+        return None if witness is None else replace(self.origin, witness=witness)
 
     @property
     def config(self) -> BrokerConfig:

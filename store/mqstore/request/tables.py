@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.read.selection import OpenStores
+from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 from mqstore.request.chosen_queues import message_slices, open_other, tasks_of_table
 from mqstore.request.places import Places
 from mqstore.request.read_options import ReadOptions
@@ -25,14 +26,20 @@ _NULL_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TableWork:
-    """A part of a table, and the columns of the read. Pickles into a task."""
+    """A part of a table, and the columns of the read. Pickles into a task.
+
+    ``stores`` are those of the plan, as the driver saw them.
+    """
 
     part: Part
     columns: tuple[str, ...]
     owners: Owners | None = None
+    stores: tuple[StoreOrigin, ...] = ()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with those columns."""
+        """Yield the rows with those columns. Raises StoreNotSharedError, and as the part does."""
+        for origin in self.stores:
+            origin.check_planned()
         if self.owners is None or IS_SYSTEM not in self.columns:
             for batch in self.part.batches(self.columns):
                 if batch.num_rows:
@@ -83,7 +90,10 @@ def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str])
     if untold and stores.is_proxied:
         _warn_of_untold(table.name, tuple(untold))
     owners = _owners(table, stores) if IS_SYSTEM in columns else None
-    return [TableWork(part, tuple(columns), owners) for part in table.plan(request)]
+    parts = table.plan(request)
+    stores_here = (source.planned for source in stores.sources if isinstance(source, StoreBounds))
+    planned = tuple(origin for origin in stores_here if origin is not None)
+    return [TableWork(part, tuple(columns), owners, planned) for part in parts]
 
 
 @cache

@@ -15,7 +15,7 @@ from mqstore.errors import DataLossError, StoreError, UnknownTopicError
 from mqstore.request.chosen_queues import message_slices, open_stores, without_start
 from mqstore.request.plan import ReadPlan, Work
 from mqstore.request.read_options import ReadOptions
-from mqstore.request.sharing import Row, SharedWork, shared
+from mqstore.request.sharing import SharedWork, TaskRow, shared
 from pyspark_mqlog.schema import to_arrow
 from pyspark_mqlog.worker import conformed
 
@@ -48,7 +48,7 @@ class MqlogReader(DataSourceReader):
     def __init__(self, schema: StructType, plan: ReadPlan) -> None:
         self._schema = schema
         self._shared: SharedWork | None
-        self._rows: list[Row]
+        self._rows: list[TaskRow]
         self._shared, self._rows = shared(plan.work())
 
     def __getstate__(self) -> dict[str, object]:

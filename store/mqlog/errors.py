@@ -58,6 +58,7 @@ from mqstore.live.send.errors import (
     NotReplicatedError,
     SendFailedError,
 )
+from mqstore.merge.errors import NewSourceError, NoChangeOrderError
 from mqstore.read.errors import StoreNotSharedError
 from mqstore.write.errors import (
     CommitInDoubtError,
@@ -89,7 +90,9 @@ __all__ = [
     "LostHistoryError",
     "MessageTooLargeError",
     "MqlogError",
+    "NewSourceError",
     "NewerOwnerError",
+    "NoChangeOrderError",
     "NoMasterError",
     "NoSpaceError",
     "NondeterministicWriteError",

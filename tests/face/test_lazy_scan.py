@@ -18,7 +18,7 @@ from mqlog import errors
 from mqstore.codec.schema import COLUMNS
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
-from mqstore.request import chosen_queues, plan
+from mqstore.request import partitions, plan
 from support import goldens
 from support.oracle import Message
 from support.stores import Layout, MakeStore
@@ -228,7 +228,7 @@ def test_a_place_names_its_topics_and_tables(golden_550: Path) -> None:
 def test_a_read_of_very_many_partitions_says_which_option_makes_fewer(
     store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(chosen_queues, "_MANY_PARTITIONS", 6)
+    monkeypatch.setattr(partitions, "_MANY_PARTITIONS", 6)
     place = mqlog.open(store([Message(body=b"x") for _ in range(12)]).root)
 
     assert len(place.scan(max_records_per_partition=3).splits()) == 4
@@ -245,8 +245,8 @@ WIDE = Layout(commit_log_bytes=16 << 20)
 def test_a_read_of_more_than_100000_partitions_says_a_value_that_makes_fewer(
     store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(chosen_queues, "_MANY_PARTITIONS", 4)
-    monkeypatch.setattr(chosen_queues, "_VERY_MANY_PARTITIONS", 11)
+    monkeypatch.setattr(partitions, "_MANY_PARTITIONS", 4)
+    monkeypatch.setattr(partitions, "_VERY_MANY_PARTITIONS", 11)
     place = mqlog.open(store([Message(body=bytes(1 << 20)) for _ in range(12)], WIDE).root)
 
     assert len(place.scan(max_bytes_per_partition="1m").splits()) == 12

@@ -1,12 +1,14 @@
 """Items that wait are done by several threads, bounded; others by the caller's own thread."""
 
 import threading
-import time
 
 import pytest
 
 from mqstore.files.base import side_by_side
 from mqstore.files.base.side_by_side import AT_A_TIME, each_beside
+from support.processes import SECONDS
+
+LOOKED_AT = 16
 
 
 def by_clock(monkeypatch: pytest.MonkeyPatch, waits_s: float) -> None:
@@ -29,19 +31,22 @@ def test_items_that_wait_are_done_side_by_side_and_stay_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     by_clock(monkeypatch, 1.0)
-    at_once, most, lock = 0, 0, threading.Lock()
+    at_once, most, lock, second = 0, 0, threading.Lock(), threading.Event()
 
     def work(number: int) -> int:
         nonlocal at_once, most
         with lock:
             at_once += 1
             most = max(most, at_once)
-        time.sleep(0.002)
+            if at_once > 1:
+                second.set()
+        if number >= LOOKED_AT:
+            assert second.wait(SECONDS)  # Until another item is worked on beside this one.
         with lock:
             at_once -= 1
         return number
 
-    assert each_beside(work, range(200)) == list(range(200))
+    assert each_beside(work, range(200), LOOKED_AT) == list(range(200))
     assert 1 < most <= AT_A_TIME
 
 

@@ -216,7 +216,7 @@ def test_weighing_many_queues_reads_a_bounded_number_of_units(
     store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "_ALL_UNITS", 64)
-    monkeypatch.setattr(weights, "_LEAST_UNITS", 16)
+    monkeypatch.setattr(weights, "_LEAST_WEIGHED_UNITS", 16)
     monkeypatch.setattr(weights, "_SAMPLE_UNITS", 8)
     monkeypatch.setattr(weights, "_UNITS_OF_EDGE", 1)
     messages = [Message(queue_id=n % 8, body=b"x" * 100) for n in range(8 * 100)]

@@ -8,7 +8,7 @@ import pytest
 
 from mqstore.files.base.store_dir import open_dir
 from mqstore.read import tail as tails
-from mqstore.read.log_end import LogEnd
+from mqstore.read.log_end import WrittenEnd
 from mqstore.read.tail import StoreTail
 from support.growing import grow
 from support.opened import tail_of
@@ -96,7 +96,7 @@ def test_a_look_at_once_is_at_all_queues(
 
 def test_the_end_of_a_log_is_the_same_until_a_record_is_written(store: MakeStore) -> None:
     laid = store([Message(body=bytes(100)), Message(body=b"x")], PREALLOCATED)
-    end = LogEnd(open_dir(laid.root))
+    end = WrittenEnd(open_dir(laid.root))
     assert not end.is_same()  # Not marked yet.
 
     end.mark()
@@ -110,7 +110,7 @@ def test_the_end_of_a_log_is_the_same_until_a_record_is_written(store: MakeStore
 def test_the_end_of_a_log_is_another_one_in_the_next_file(store: MakeStore) -> None:
     layout = Layout(commit_log_bytes=4096, preallocated=True)
     laid = store([Message(body=bytes(3000))], layout)
-    end = LogEnd(open_dir(laid.root))
+    end = WrittenEnd(open_dir(laid.root))
     end.mark()
 
     grow(laid, [*laid.messages, Message(body=bytes(3000))])

@@ -70,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore.live.send",
         "mqstore.deliver",
         "mqstore.files.txn",
+        "mqstore.merge",
     },
     "mqlog.__main__": {"mqlog_jobs"},
     "pyspark_mqlog": {

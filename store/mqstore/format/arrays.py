@@ -1,6 +1,7 @@
 """Names of types that all rooms use, of numpy arrays and of pairs, and memory for large arrays."""
 
 import weakref
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -25,6 +26,21 @@ Span: TypeAlias = tuple[int, int]
 
 _SPARE: Final = 4  # A quarter more than was asked for, so that the next item fits as well.
 _MOST_SPARE: Final = 4  # Memory this many times too large is let go.
+
+
+_PLANES: Final = np.dtype("<i8")
+
+
+def byte_planes(values: Iterable[int]) -> bytes:
+    """Return values of int64 as bytes that compress well: all lowest bytes first, then the next."""
+    array = np.fromiter(values, _PLANES)
+    return array.view(np.uint8).reshape(-1, _PLANES.itemsize).T.tobytes()
+
+
+def of_byte_planes(data: bytes) -> list[int]:
+    """Return the values of ``byte_planes``; raises ValueError for bytes that are none."""
+    planes = np.frombuffer(data, np.uint8).reshape(_PLANES.itemsize, -1)
+    return np.ascontiguousarray(planes.T).view(_PLANES).ravel().tolist()
 
 
 class Recycled:

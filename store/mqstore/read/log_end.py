@@ -15,13 +15,13 @@ from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
 
-_CHUNK_BYTES: Final = 8 << 20  # Longer than the zeros of a record of the default largest size.
+_STEP_BYTES: Final = 8 << 20  # Longer than the zeros of a record of the default largest size.
 _AHEAD_BYTES: Final = 64 * 1024
 """What is looked at. A record that ends with more zeros hides the next one from such a look."""
-_HEAD_BYTES: Final = 8
+_SIZE_BYTES: Final = 8
 
 
-class LogEnd:
+class WrittenEnd:
     """Where the written part of a store's CommitLog ended when it was last marked."""
 
     def __init__(self, place: StoreDir) -> None:
@@ -60,19 +60,19 @@ class LogEnd:
 def _end(file: MappedFile, known: int | None) -> int:
     """Return the position behind the last byte that is not zero; ``known`` is one before it."""
     if known is None:
-        for first in range((file.size - 1) // _CHUNK_BYTES * _CHUNK_BYTES, -1, -_CHUNK_BYTES):
-            written = len(_read(file, first, _CHUNK_BYTES).rstrip(b"\0"))
+        for first in range((file.size - 1) // _STEP_BYTES * _STEP_BYTES, -1, -_STEP_BYTES):
+            written = len(_read(file, first, _STEP_BYTES).rstrip(b"\0"))
             if written:
                 return first + written
         return 0
     end = known
-    while written := len(_read(file, end, _CHUNK_BYTES).rstrip(b"\0")):
+    while written := len(_read(file, end, _STEP_BYTES).rstrip(b"\0")):
         end += written
     return end
 
 
 def _is_begun(file: MappedFile) -> bool:
-    return not _is_zero(_read(file, 0, _HEAD_BYTES))
+    return not _is_zero(_read(file, 0, _SIZE_BYTES))
 
 
 def _is_zero(data: bytes) -> bool:

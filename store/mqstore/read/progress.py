@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from mqstore.errors import InvalidOptionError, StoreReplacedError
+from mqstore.format.arrays import byte_planes, of_byte_planes
 from mqstore.format.names import parse_queue_id
 
 BrokerQueue: TypeAlias = tuple[str, str, int]
@@ -30,9 +29,8 @@ Progress: TypeAlias = dict[BrokerQueue, int]
 """The next queue offset to read of each queue."""
 
 _MAX_LONG: Final = 2**63 - 1
-_PACKED: Final = "/packed"  # No topic has a slash.
-_MOST_BYTES: Final = 1 << 30
-_OFFSET_BYTES: Final = 8
+_PACKED_KEY: Final = "/packed"  # No topic has a slash.
+_MOST_UNPACKED_BYTES: Final = 1 << 30
 
 
 def to_json(progress: Mapping[BrokerQueue, int], *, by_broker: bool) -> dict[str, Any]:
@@ -53,10 +51,9 @@ def packed(document: dict[str, Any]) -> dict[str, Any]:
     values in the JSON. The text is base64 of zlib of: the same JSON with zeros, a zero byte, and
     the offsets as int64 in its order, all their lowest bytes first, then the next ones.
     """
-    offsets = np.fromiter(_values(document), "<i8")
     names = json.dumps(_with_values(document, repeat(0)), separators=(",", ":")).encode()
-    planes = offsets.view(np.uint8).reshape(-1, _OFFSET_BYTES).T.tobytes()
-    return {_PACKED: base64.b64encode(zlib.compress(names + b"\0" + planes, 1)).decode()}
+    planes = byte_planes(_values(document))
+    return {_PACKED_KEY: base64.b64encode(zlib.compress(names + b"\0" + planes, 1)).decode()}
 
 
 def unpacked(document: dict[str, Any]) -> dict[str, Any]:
@@ -64,22 +61,21 @@ def unpacked(document: dict[str, Any]) -> dict[str, Any]:
 
     Raises InvalidOptionError for what is no such text, or has more than a gigabyte.
     """
-    text = document.get(_PACKED)
+    text = document.get(_PACKED_KEY)
     if text is None:
         return document
-    rest = {name: value for name, value in document.items() if name != _PACKED}
+    rest = {name: value for name, value in document.items() if name != _PACKED_KEY}
     try:
         opened = zlib.decompressobj()
-        data = opened.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
+        data = opened.decompress(base64.b64decode(text, validate=True), _MOST_UNPACKED_BYTES)
         names, _, planes = data.partition(b"\0")
         inner = json.loads(names)
-        bytes_of_each = np.frombuffer(planes, np.uint8).reshape(_OFFSET_BYTES, -1).T
-        offsets = np.ascontiguousarray(bytes_of_each).view("<i8").ravel().tolist()
-        if not opened.eof or len(offsets) != sum(1 for _ in _values(inner)):
-            raise _malformed(_PACKED)
-        return _with_values(inner, iter(offsets)) | rest
+        values = of_byte_planes(planes)
+        if not opened.eof or len(values) != sum(1 for _ in _values(inner)):
+            raise _malformed(_PACKED_KEY)
+        return _with_values(inner, iter(values)) | rest
     except (AttributeError, TypeError, ValueError, RecursionError, zlib.error):
-        raise _malformed(_PACKED) from None
+        raise _malformed(_PACKED_KEY) from None
 
 
 def _values(document: Any) -> Iterator[int]:

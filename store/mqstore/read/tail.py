@@ -36,7 +36,7 @@ from mqstore.files.store import Store
 from mqstore.files.txn import intent
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue
-from mqstore.read.log_end import LogEnd
+from mqstore.read.log_end import WrittenEnd
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.snapshot import written
 from mqstore.read.source import Snapshot
@@ -81,7 +81,7 @@ class StoreTail:
         self._anchor: _Anchor | None = None
         self._stamps: dict[str, Stamp] | None = None
         self._retake_at = self._looked = self._took = 0.0
-        self._log_end = LogEnd(place)
+        self._log_end = WrittenEnd(place)
         self._written_at = time.monotonic()
         self._quiet_until = 0.0
         self._found = self._retake()

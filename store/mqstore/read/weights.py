@@ -18,7 +18,7 @@ from mqstore.read.units import read_units, shared_bytes
 _FEW_BYTES: Final = 64 * 1024
 _EXACT_UNITS: Final = 1 << 20
 _ALL_UNITS: Final = 1 << 26  # of all slices: 1.3 GB of ConsumeQueues
-_LEAST_UNITS: Final = 1 << 14
+_LEAST_WEIGHED_UNITS: Final = 1 << 14
 _EDGES: Final = 4096
 _UNITS_OF_EDGE: Final = 64
 _SAMPLES: Final = 256
@@ -42,7 +42,7 @@ def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True, among: 
         return Weighed(piece, edges, np.array([0, known.bytes]), places, again)
     queue = store.queue(piece.topic, piece.queue_id)
     count = piece.end - piece.start
-    most = min(_EXACT_UNITS, max(_LEAST_UNITS, _ALL_UNITS // among))
+    most = min(_EXACT_UNITS, max(_LEAST_WEIGHED_UNITS, _ALL_UNITS // among))
     if count <= most:
         sizes, places = _units(queue, piece.start, piece.end, strict)
         grown = np.concatenate(([0], np.cumsum(sizes)))

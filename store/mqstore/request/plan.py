@@ -21,7 +21,8 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 from mqstore.read.typed_bodies import checked_columns, resolved_columns, typed_schema
-from mqstore.request.chosen_queues import in_partitions, message_slices, open_stores
+from mqstore.request.chosen_queues import message_slices, open_stores
+from mqstore.request.partitions import in_partitions
 from mqstore.request.read_options import MESSAGES, ReadOptions
 from mqstore.request.tables import TableWork, plan_table
 from mqstore.tables.catalog import CATALOG

@@ -4,7 +4,7 @@ A read of 100 TB has some 400,000 tasks. What they share (options, columns, wher
 is sent once; a row has the queue and its range, as plain values, which pickle into a few bytes.
 """
 
-import pickle
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from mqstore.read.source import Origin, QueueSlice
 from mqstore.request.plan import MessageWork, Work
 from mqstore.request.tables import TableWork
 
-Row: TypeAlias = tuple[Any, ...]
+TaskRow: TypeAlias = tuple[Any, ...]
 """What one task has for itself: plain values of its slices, or the part of a table."""
 _WIDTH: Final = 5
 """The values of a slice: the number of its place, topic, queueId, start, end."""
@@ -34,7 +34,7 @@ class SharedWork:
     work: Work
     places: tuple[tuple[Origin, str], ...] = ()
 
-    def of(self, row: Row) -> Work:
+    def of(self, row: TaskRow) -> Work:
         """Return the work of the task that has that row."""
         if isinstance(self.work, TableWork):
             return replace(self.work, part=row[0])
@@ -46,7 +46,7 @@ class SharedWork:
         return replace(self.work, slices=slices)
 
 
-def shared(works: Sequence[Work]) -> tuple[SharedWork | None, list[Row]]:
+def shared(works: Sequence[Work]) -> tuple[SharedWork | None, list[TaskRow]]:
     """Return what the works of one read share, and the row of each; None where there is no work."""
     if not works:
         return None, []
@@ -57,7 +57,7 @@ def shared(works: Sequence[Work]) -> tuple[SharedWork | None, list[Row]]:
     # By identity: origins that compare equal may carry different facts for their tasks.
     numbers: dict[tuple[int, str], int] = {}
     places: list[tuple[Origin, str]] = []
-    rows: list[Row] = []
+    rows: list[TaskRow] = []
     for work in works:
         assert isinstance(work, MessageWork)
         row: list[Any] = []
@@ -71,7 +71,7 @@ def shared(works: Sequence[Work]) -> tuple[SharedWork | None, list[Row]]:
     return SharedWork(replace(first, slices=()), tuple(places)), rows
 
 
-def of_task(work: Work) -> tuple[tuple[tuple[Origin, str], ...], Row]:
+def of_task(work: Work) -> tuple[tuple[tuple[Origin, str], ...], TaskRow]:
     """Return the places and the row of one task's work, for a task that has the rest already."""
     found, rows = shared([work])
     return found.places if found is not None else (), rows[0]
@@ -81,30 +81,35 @@ def of_task(work: Work) -> tuple[tuple[tuple[Origin, str], ...], Row]:
 class PackedWork:
     """The work of many tasks for a function that Spark sends to each of them.
 
-    The rows are pickled into one ``bytes``, row ``n`` up to ``ends[n]``: a task that opens its own
-    row makes no object for the others.
+    Rows of messages are one text of JSON each in one ``bytes``, row ``n`` up to ``ends[n]``: a task
+    that opens its own row makes no object for the others. ``parts`` are the rows of a table.
     """
 
     shared: SharedWork | None
-    rows: bytes
-    ends: bytes
+    texts: bytes = b""
+    ends: bytes = b""
+    parts: tuple[TaskRow, ...] = ()
 
     @classmethod
     def of(cls, works: Sequence[Work]) -> Self:
         """Pack the work of one read."""
         common, rows = shared(works)
-        pickles = [pickle.dumps(row) for row in rows]
-        ends = np.cumsum([len(one) for one in pickles], dtype=np.int64)
-        return cls(common, b"".join(pickles), ends.tobytes())
+        if common is None or isinstance(common.work, TableWork):
+            return cls(common, parts=tuple(rows))
+        texts = [json.dumps(row, separators=(",", ":")).encode() for row in rows]
+        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+        return cls(common, b"".join(texts), ends.tobytes())
 
     def __len__(self) -> int:
-        return len(self.ends) // _END_BYTES
+        return len(self.parts) or len(self.ends) // _END_BYTES
 
     def work(self, number: int) -> Work:
         """Return the work of a task by its number."""
         assert self.shared is not None
+        if self.parts:
+            return self.shared.of(self.parts[number])
         start = self._end(number - 1) if number else 0
-        return self.shared.of(pickle.loads(self.rows[start : self._end(number)]))
+        return self.shared.of(tuple(json.loads(self.texts[start : self._end(number)])))
 
     def _end(self, number: int) -> int:
         at = number * _END_BYTES

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from mqstore.read.selection import OpenStores
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
-from mqstore.request.chosen_queues import message_slices, open_other, tasks_of_table
+from mqstore.request.chosen_queues import message_slices, open_other
+from mqstore.request.partitions import tasks_of_table
 from mqstore.request.places import Places
 from mqstore.request.read_options import ReadOptions
 from mqstore.tables.catalog import CATALOG

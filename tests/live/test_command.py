@@ -297,6 +297,7 @@ def test_a_broker_and_a_queue_that_join_are_followed(
 ) -> None:
     monkeypatch.setattr("mqstore.read.follow._FIND_S", 0.0)
     monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_SHARE", 0)
     fake.fill("T", 3, body=lambda i: b"a%d" % i)
 
     def join() -> None:

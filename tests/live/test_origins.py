@@ -448,6 +448,7 @@ def test_a_queue_that_name_servers_do_not_show_yet_is_not_gone(
 ) -> None:
     """A broker that was started again is registered, and no route has its topic for a moment."""
     monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_SHARE", 0)
     fake.fill("T", 5)
     fake.fill("T", 4, broker="broker-b")
     with FakeCluster().running() as other:
@@ -602,6 +603,7 @@ def test_a_topic_that_is_deleted_or_made_again_under_a_stream_is_a_named_error(
     fake: FakeCluster, opened: Any, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_SHARE", 0)
     fake.fill("U", 1)
     fake.fill("T", 5)
     with closing(follower_of(opened("T", "U"))) as stream:

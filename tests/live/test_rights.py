@@ -125,6 +125,7 @@ def test_rights_are_asked_for_once_a_topic_and_only_of_who_gives_credentials(
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tails look for topics and bounds at every look."""
     monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_SHARE", 0)
     monkeypatch.setattr("mqstore.live.origin.tail.LOOK_S", 0.0)
     monkeypatch.setattr("mqstore.live.origin.tail._PAUSE_SHARE", 0)
 

@@ -4,11 +4,12 @@ Tasks run on other machines and open the store under its path there. Another sto
 an older copy of it: with the same topics and offsets its rows would be wrong and no error told it.
 """
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from mqstore.derive.log_walk import LogWalk
+from mqstore.files.base.mapped_file_queue import MappedFile
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.message import MIN_RECORD_BYTES
 from mqstore.read.errors import StoreNotSharedError
@@ -38,12 +39,14 @@ class LogWitness:
             why = f"its CommitLog ends at {log.high}, and was longer than {self.physical_offset}"
             raise StoreNotSharedError(root, why)
         with suppress(OSError):
-            name, position = log.where(self.physical_offset)
-            if position or self._is_another(log):
-                raise StoreNotSharedError(root, f"{name} has another record there")
+            file = log.files.find(self.physical_offset)
+            if file is not None and (
+                file.start != self.physical_offset or self._is_another(log, file)
+            ):
+                raise StoreNotSharedError(root, f"{file.name} has another record there")
 
-    def _is_another(self, log: CommitLog) -> bool:
-        data = log.read(self.physical_offset, len(self.data))
+    def _is_another(self, log: CommitLog, file: MappedFile) -> bool:
+        data = _head(file)
         if data == self.data:
             return False
         differing = int.from_bytes(data) ^ int.from_bytes(self.data)
@@ -62,9 +65,15 @@ def witness_of(log: CommitLog) -> LogWitness | None:
     if any(file.folder.is_remote for file in files):
         return None
     with suppress(OSError):
-        heads = [log.read(file.start, MIN_RECORD_BYTES) for file in files]
+        heads = list(map(_head, files))
         written = [number for number, head in enumerate(heads) if any(head)]
         if written:
             number = max(written[-1] - 1, 0)
             return LogWitness(files[number].start, heads[number])
     return None
+
+
+def _head(file: MappedFile) -> bytes:
+    """Return the first bytes of a file, which is closed again: it may expire meanwhile."""
+    with closing(file.open()) as opened:
+        return opened.read(min(MIN_RECORD_BYTES, file.size), 0)

@@ -35,7 +35,7 @@ LOOK_S: Final = 0.2
 ROUTES_S: Final = 10.0
 MANY_TOPICS: Final = 64
 WHOLE_S: Final = 60.0
-_ROUTES_SHARE: Final = 39
+ROUTES_SHARE: Final = 39
 _ENTERED: Final = "0"
 _PAUSE_SHARE: Final = 4  # Between two looks lies this many times what the first one took.
 _AWAY_S: Final = 1.0
@@ -252,4 +252,4 @@ class ClusterTail:
         if self._routes != before:
             self._log = None
         took_s = self._clock() - begin
-        self._routed_until = self._clock() + max(ROUTES_S, _ROUTES_SHARE * took_s)
+        self._routed_until = self._clock() + max(ROUTES_S, ROUTES_SHARE * took_s)

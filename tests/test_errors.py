@@ -98,6 +98,7 @@ EXAMPLES = [
     live_errors.NotServedError("h:8080", "QUERY_MESSAGE", 3, "not supported"),
     live_errors.NoMasterError("broker-a has no master"),
     spark_errors.SparkTooOldError("this is Spark 3.5.9"),
+    spark_errors.VersionMismatchError("0.2.0", "0.1.0"),
     send_errors.SendFailedError("T/broker-a/0", 3, "no answer in 10 s", may_be_stored=True),
     send_errors.NotReplicatedError("T/broker-a/0", 3, 11),
     once_errors.TornMessageError("app version 1", "a/T/0", 7),

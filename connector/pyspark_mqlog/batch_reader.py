@@ -16,6 +16,7 @@ from mqstore.request.chosen_queues import message_slices, open_stores, without_s
 from mqstore.request.plan import ReadPlan, Work
 from mqstore.request.read_options import ReadOptions
 from mqstore.request.sharing import SharedWork, TaskRow, shared
+from pyspark_mqlog.same_version import SameVersion
 from pyspark_mqlog.schema import to_arrow
 from pyspark_mqlog.worker import conformed
 
@@ -42,7 +43,7 @@ def is_of_start(options: ReadOptions, error: StoreError) -> bool:
     return True
 
 
-class MqlogReader(DataSourceReader):
+class MqlogReader(SameVersion, DataSourceReader):
     """Reads the planned work, with the columns of ``schema``."""
 
     def __init__(self, schema: StructType, plan: ReadPlan) -> None:

@@ -21,6 +21,7 @@ from mqstore.write.stage.job import Manifest, WriteJob
 from mqstore.write.stage.settings import WriteSettings
 from mqstore.write.stage.task import stage
 from pyspark_mqlog.errors import OverwriteUnsupportedError
+from pyspark_mqlog.same_version import SameVersion
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.worker import freeze_once, named_errors
 
@@ -34,7 +35,7 @@ class StagedRows(WriterCommitMessage):
     manifest: Manifest
 
 
-class MqlogWriter(DataSourceArrowWriter):
+class MqlogWriter(SameVersion, DataSourceArrowWriter):
     """Appends a DataFrame to one store: all of its rows, or none."""
 
     def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:

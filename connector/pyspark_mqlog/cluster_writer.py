@@ -24,6 +24,7 @@ from mqstore.deliver.task import hand_on, send
 from mqstore.errors import StoreError
 from pyspark_mqlog.compat import StreamArrowWriter
 from pyspark_mqlog.errors import OverwriteUnsupportedError
+from pyspark_mqlog.same_version import SameVersion
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.stream_writer import this_batch
 from pyspark_mqlog.worker import freeze_once, named_errors
@@ -37,7 +38,7 @@ class Sent(WriterCommitMessage):
     report: SendReport
 
 
-class ClusterWriter(DataSourceArrowWriter):
+class ClusterWriter(SameVersion, DataSourceArrowWriter):
     """Sends a DataFrame to the topics of a cluster."""
 
     def __init__(self, settings: SendSettings, schema: StructType, *, overwrite: bool) -> None:
@@ -57,7 +58,7 @@ class ClusterWriter(DataSourceArrowWriter):
             withdraw(self._job, _reports(messages))
 
 
-class ClusterStreamWriter(StreamArrowWriter):
+class ClusterStreamWriter(SameVersion, StreamArrowWriter):
     """Sends a micro-batch to the topics of a cluster; ``job`` is None in the commit's process."""
 
     def __init__(self, job: SendJob | None) -> None:

@@ -3,7 +3,8 @@
 StoreError
 ├── InvalidOptionError
 │   └── OverwriteUnsupportedError  any save mode but append
-└── SparkTooOldError               Spark has no Python data sources that read and write streams
+├── SparkTooOldError               Spark has no Python data sources that read and write streams
+└── VersionMismatchError           a task's host has another version of mqlog than the driver
 """
 
 from mqstore.errors import InvalidOptionError, StoreError
@@ -27,3 +28,15 @@ class SparkTooOldError(StoreError):
 
     condition = "MQLOG_SPARK_TOO_OLD"
     what: str
+
+
+class VersionMismatchError(StoreError):
+    """The host of a task has another version of mqlog than the driver."""
+
+    condition = "MQLOG_VERSION_MISMATCH"
+    text = (
+        "the driver has mqlog {driver}, and this host has {here}: install one version on all of "
+        "them, or send it along (--py-files, --archives)"
+    )
+    driver: str
+    here: str

@@ -24,6 +24,7 @@ from mqlog.writing import Task, settings_of, write_by_tasks
 from mqstore.errors import InvalidOptionError
 from mqstore.request.read_options import STREAM_OPTIONS
 from mqstore.request.sharing import PackedWork
+from pyspark_mqlog.same_version import SameVersion
 from pyspark_mqlog.schema import conform, to_arrow, to_struct, write_schema
 from pyspark_mqlog.worker import conformed, freeze_once, named_errors
 
@@ -100,12 +101,21 @@ def _refuse_streams(options: Mapping[str, object]) -> None:
             raise InvalidOptionError(name, options[name], _NO_STREAM)
 
 
+class _PlannedTask(SameVersion):
+    """What the driver planned for the tasks of a function."""
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+
+
 def _reading(
     work: PackedWork, read: pa.Schema, schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what a task does: read the parts whose numbers its rows have."""
+    planned = _PlannedTask((work, read, schema))
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work, read, schema = planned.values
         return conformed(
             (
                 rows
@@ -121,8 +131,10 @@ def _reading(
 
 def _reports_of(frame: "DataFrame", schema: pa.Schema, run: Task) -> list[Any]:
     """Run a task for each partition; return what each has to say to the commit, in their order."""
+    planned = _PlannedTask((run, schema))
 
     def task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        run, schema = planned.values
         context: Any = TaskContext.get()
         typed = (conform(batch, schema) for batch in rows)
         with named_errors(), in_keywords():

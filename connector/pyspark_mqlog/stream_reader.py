@@ -40,6 +40,7 @@ from pyspark_mqlog.compat import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark_mqlog.same_version import SameVersion
 from pyspark_mqlog.worker import named_errors
 
 _PACKED_FROM: Final = 10_000  # Queues, whose offsets are 200 KB of JSON.
@@ -49,7 +50,7 @@ _LONGEST_REST_S: Final = 1.0
 _START: Final = "/start"  # In the end of a first batch, see first_end. No topic has a slash.
 
 
-class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MqlogStreamReader(SameVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows stores: every message once, in the order of its queue."""
 
     def __init__(

@@ -28,6 +28,7 @@ from mqstore.write.stage.job import Manifest, WriteJob
 from mqstore.write.stage.settings import WriteSettings
 from pyspark_mqlog.batch_writer import stage_task
 from pyspark_mqlog.compat import StreamArrowWriter
+from pyspark_mqlog.same_version import SameVersion
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.worker import named_errors
 
@@ -52,7 +53,7 @@ class StreamSettings:
     name: str | None
 
 
-class MqlogStreamWriter(StreamArrowWriter):
+class MqlogStreamWriter(SameVersion, StreamArrowWriter):
     """Appends a micro-batch to one store: all of its rows, or none, and once."""
 
     def __init__(self, settings: StreamSettings, job: WriteJob | None) -> None:

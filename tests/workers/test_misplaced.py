@@ -136,6 +136,22 @@ def test_a_file_that_the_worker_may_not_read_is_named(scene: Scene) -> None:
     scene.worker.uncover(next((scene.laid.root / "commitlog").iterdir()))
 
 
+@pytest.mark.parametrize("act", ["read", "function", "write"])
+def test_a_worker_with_another_version_is_named_with_both(scene: Scene, act: str) -> None:
+    first_page = Path(mqlog.__file__).parents[1] / "mqstore/__init__.py"
+    other = scene.folder / "__init__.py"
+    text, version = first_page.read_text(encoding="utf-8"), mqlog.__version__
+    other.write_text(text.replace(f'"{version}"', '"0.0.9"'), encoding="utf-8")
+    assert '"0.0.9"' in other.read_text(encoding="utf-8")
+    laid = lay_out(scene.folder / f"version-{act}", messages(COUNT), LAYOUT)
+    scene.worker.put_over(other, first_page)
+    answer = scene.write(laid.root) if act == "write" else scene.read(act)
+    scene.worker.uncover(first_page)
+    error = named(answer, scene, "MQLOG_VERSION_MISMATCH")
+    assert f"the driver has mqlog {version}, and this host has 0.0.9" in error
+    assert mqlog.open(laid.root).scan().count() == COUNT
+
+
 @soak.only
 def test_a_native_library_that_the_worker_lacks_changes_no_row(scene: Scene) -> None:
     native = Path(mqlog.__file__).parents[1] / "mqstore/native"

@@ -4,6 +4,7 @@ What the proxy gives is what brokers give, or null with a line that says so, or 
 name. The tables and the commands are those that are declared: a new one is asked too.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from broker import proxies, recipe
 from broker.harness import BROKER_NAME, Broker, Cluster
@@ -298,7 +300,7 @@ OF_FILES = {
     "prune": ("--keep", "1d"),
 }
 """Commands that are about directories, and say so."""
-ALONE = {"table", "send", "doctor"}
+ALONE = {"table", "send", "doctor", "changes"}
 """Commands that have tests of their own."""
 
 
@@ -352,6 +354,35 @@ def test_lines_are_sent_and_the_doctor_is_content(ground: Ground, run: Run, type
     done = run("doctor", ground.through_proxy, "--json")
     assert done.code == 0
     assert {row["severity"] for row in done.rows} <= {"OK", "note"}
+
+
+def test_changes_through_a_proxy_make_the_tables_of_brokers(
+    ground: Ground, run: Run, typed: Any, tmp_path: Path
+) -> None:
+    ground.broker.mqadmin("updateTopic", "-b", ground.broker.address, "-t", "Changed")
+    lines = [
+        json.dumps(
+            {
+                "type": "INSERT", "isDdl": False, "database": "shop", "table": "orders",
+                "pkNames": ["id"], "mysqlType": {"id": "bigint", "article": "varchar(20)"},
+                "data": [{"id": str(number), "article": f"article {number}"}], "old": None,
+                "es": 1_700_000_000_000, "ts": 1_700_000_000_100,
+            }
+        )
+        for number in range(8)
+    ]  # fmt: skip
+    typed("\n".join(lines).encode())
+    assert run("send", ground.through_proxy, "Changed", "--json").rows[0]["messages"] == len(lines)
+    tables = []
+    for place in ([ground.through_proxy], list(ground.at_brokers)):
+        lake = tmp_path / str(len(tables))
+        done = run("changes", place[0], "Changed", "--to", f"delta:{lake}", "--json", *place[1:])
+        assert done.code == 0, done.err
+        table = DeltaTable(str(lake / "shop.orders")).to_pyarrow_table()
+        tables.append(table.select(["id", "article", "_mqlogDeleted"]).sort_by("id").to_pylist())
+    ours, theirs = tables
+    assert ours == theirs
+    assert [row["article"] for row in ours] == [f"article {number}" for number in range(8)]
 
 
 def test_samples_through_a_proxy_are_those_of_brokers(

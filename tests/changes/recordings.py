@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqstore.changes.change import Change, ChangeMessage
+from mqstore.changes.decode_context import DecodeContext
 from mqstore.changes.formats import CHANGE_FORMATS, decoded
 from mqstore.changes.table_schemas import TableSchemas, table_schemas
-from mqstore.changes.told import Told
 
 RECORDINGS = Path(__file__).parents[1] / "golden" / "changes"
 
@@ -81,9 +81,9 @@ def create_tables(tables: Mapping[str, Table]) -> TableSchemas:
 def changes_of(
     messages: list[Recorded], name: str, schemas: TableSchemas | None = None
 ) -> Iterator[Change]:
-    told = Told(schemas)
+    context = DecodeContext(schemas)
     for one in messages:
-        yield from decoded(CHANGE_FORMATS[name], one.message, told)
+        yield from decoded(CHANGE_FORMATS[name], one.message, context)
 
 
 def printed(text: str | None, kind: str) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from mqstore.changes.change import Change, ChangeMessage
+from mqstore.changes.decode_context import DecodeContext
 from mqstore.changes.formats import CHANGE_FORMATS, decoded
 from mqstore.changes.table_schemas import table_schemas
-from mqstore.changes.told import Told
 
 
 def inserted(kind: str, value: Any) -> Change:
@@ -16,7 +16,7 @@ def inserted(kind: str, value: Any) -> Change:
     body = {"op": "c", "source": {"db": "d", "table": "t"}, "after": {"v": value}}
     schemas = table_schemas("changesSchema", f"v {kind}")
     message = ChangeMessage(json.dumps(body).encode(), None, {})
-    [change] = decoded(CHANGE_FORMATS["debezium"], message, Told(schemas))
+    [change] = decoded(CHANGE_FORMATS["debezium"], message, DecodeContext(schemas))
     assert change.row is not None
     return change
 
@@ -102,7 +102,7 @@ def test_types_of_a_message_and_of_the_database_go_together() -> None:
         "changesSchema", "v BIGINT UNSIGNED, w BIGINT UNSIGNED, b BIT(1), n DECIMAL(10,0)"
     )
     message = ChangeMessage(json.dumps(body).encode(), None, {})
-    [change] = decoded(CHANGE_FORMATS["debezium"], message, Told(schemas))
+    [change] = decoded(CHANGE_FORMATS["debezium"], message, DecodeContext(schemas))
     longest = "18446744073709551615"
     assert change.row == {"v": longest, "w": longest, "b": "1", "n": "1234"}
     assert change.problems == []

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from mqstore.changes.change import Change, ChangeMessage, ChangeSequence
+from mqstore.changes.decode_context import LAST_ROW, DecodeContext
 from mqstore.changes.formats import CHANGE_FORMATS, decoded
 from mqstore.changes.table_schemas import table_schemas
-from mqstore.changes.told import LAST_ROW, Told
 
 
 def changes(body: dict[str, Any], name: str = "maxwell", schema: str = "") -> list[Change]:
-    told = Told(table_schemas("changesSchema", schema) if schema else None)
+    context = DecodeContext(table_schemas("changesSchema", schema) if schema else None)
     message = ChangeMessage(json.dumps(body).encode(), None, {})
-    of_format = decoded(CHANGE_FORMATS[name], message, told)
-    assert of_format == decoded(CHANGE_FORMATS["auto"], message, told)
+    of_format = decoded(CHANGE_FORMATS[name], message, context)
+    assert of_format == decoded(CHANGE_FORMATS["auto"], message, context)
     return of_format
 
 

@@ -7,6 +7,8 @@ import json
 import random
 import time
 import tracemalloc
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,9 +16,9 @@ import pytest
 from changes.recordings import names_of, recorded
 from mqstore.changes.change import CHANGE_COLUMNS, Change, ChangeMessage, change_column
 from mqstore.changes.collected import MOST_CHANGES
+from mqstore.changes.decode_context import DecodeContext
 from mqstore.changes.formats import CHANGE_FORMATS, decoded
 from mqstore.changes.table_schemas import table_schemas
-from mqstore.changes.told import Told
 
 MUTATED = 2_000
 FILES = {
@@ -26,6 +28,7 @@ FILES = {
     "debeziumFlat": ("mariadb", names_of("mariadb", "dbz_flatten_shop")),
     "auto": ("postgresql", names_of("postgresql", "pg_")),
 }
+ODD_VALUES = [[], {}, {"a": []}, "", -1, 1e999, True, None, [1, {}]]
 SPLICES = [b"null", b"{}", b"[]", b"-1", b"1e999", b'"', b"\x00", b"\xff", b"\\ud800", b"9" * 40]
 
 
@@ -53,13 +56,54 @@ def as_columns(changes: list[Change]) -> None:
     assert rows.num_rows == len(changes)
 
 
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each value of a document, of lists the first two."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:2])
+    for name, part in inner if isinstance(value, dict | list) else ():
+        yield from (
+            places_in(part, (*path, name)) if isinstance(part, dict | list) else [(*path, name)]
+        )
+
+
+def with_value(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    changed = document.copy()
+    changed[path[0]] = with_value(document[path[0]], path[1:], value)
+    return changed
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "canalProtobuf"])
+def test_each_value_of_a_message_may_be_of_any_kind(name: str) -> None:
+    folder, files = FILES[name]
+    shapes = {}
+    for one in recorded(folder, *files):
+        document = json.loads(one.message.body)
+        if isinstance(document, dict):
+            payload = document.get("payload") or document
+            shape = (*sorted(document), payload.get("op"), payload.get("type"))
+            shapes.setdefault(str(shape), (document, one.message.keys))
+    schema = table_schemas("changesSchema", "id BIGINT, at DATETIME(6), amount DECIMAL(18,4)")
+    tried = 0
+    for document, keys in shapes.values():
+        for path in places_in(document):
+            for value in ODD_VALUES:
+                body = json.dumps(with_value(document, path, value)).encode()
+                for context in (DecodeContext(), DecodeContext(schema)):
+                    message = ChangeMessage(body, keys, {"__debezium.newkey": '{"id":[]}'})
+                    as_columns(decoded(CHANGE_FORMATS[name], message, context))
+                    tried += 1
+    assert tried > 100 * len(ODD_VALUES)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_each_mutated_message_is_rows_or_one_bad_row(name: str) -> None:
     folder, files = FILES[name]
     messages = [one.message for one in recorded(folder, *files)]
     chance = random.Random(42)
     schema = table_schemas("changesSchema", "id BIGINT, at DATETIME(6), amount DECIMAL(18,4)")
-    told = [Told(), Told(schema)]
+    contexts = [DecodeContext(), DecodeContext(schema)]
     changes: list[Change] = []
     bad = 0
     for _ in range(MUTATED):
@@ -69,7 +113,7 @@ def test_each_mutated_message_is_rows_or_one_bad_row(name: str) -> None:
             keys = mutated((keys or "{}").encode(), chance).decode("utf-8", "replace")
             properties = {"__debezium.newkey": keys, "__debezium.oldkey": keys}
         one = ChangeMessage(mutated(message.body, chance), keys, properties)
-        of_message = decoded(CHANGE_FORMATS[name], one, chance.choice(told))
+        of_message = decoded(CHANGE_FORMATS[name], one, chance.choice(contexts))
         assert of_message
         is_bad = [change.op is None for change in of_message]
         assert is_bad == [True] or not any(is_bad)
@@ -83,7 +127,7 @@ def test_each_mutated_message_is_rows_or_one_bad_row(name: str) -> None:
 def bad_reason(name: str, body: bytes) -> str | None:
     started = time.process_time()
     tracemalloc.start()
-    changes = decoded(CHANGE_FORMATS[name], ChangeMessage(body, None, {}), Told())
+    changes = decoded(CHANGE_FORMATS[name], ChangeMessage(body, None, {}), DecodeContext())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 600 << 20
@@ -113,19 +157,21 @@ def test_a_type_cannot_make_a_value_of_any_size() -> None:
     [change] = decoded(
         CHANGE_FORMATS["canal"],
         ChangeMessage(flat('{"a":"x"}', '{"a":"binary(2000000000)"}'), None, {}),
-        Told(),
+        DecodeContext(),
     )
     assert change.row == {"a": "eA=="}
     value = '{"scale":2000000000,"value":"AQ=="}'
     body = f'{{"op":"c","source":{{"db":"d","table":"t"}},"after":{{"n":{value}}}}}'
-    [change] = decoded(CHANGE_FORMATS["debezium"], ChangeMessage(body.encode(), None, {}), Told())
+    [change] = decoded(
+        CHANGE_FORMATS["debezium"], ChangeMessage(body.encode(), None, {}), DecodeContext()
+    )
     assert change.row is not None
     assert [problem.column for problem in change.problems] == ["n"]
     number = "9" * 5_000
     schema = table_schemas("changesSchema", "n BIGINT UNSIGNED, d DATE")
     body = f'{{"op":"c","source":{{"table":"t"}},"after":{{"n":{number},"d":{number}}}}}'
     [change] = decoded(
-        CHANGE_FORMATS["debezium"], ChangeMessage(body.encode(), None, {}), Told(schema)
+        CHANGE_FORMATS["debezium"], ChangeMessage(body.encode(), None, {}), DecodeContext(schema)
     )
     assert change.row == {"n": number, "d": number}
     assert [problem.column for problem in change.problems] == ["n", "d"]
@@ -150,7 +196,7 @@ def test_a_type_cannot_make_a_value_of_any_size() -> None:
     ],
 )
 def test_a_body_made_to_harm_is_a_row_of_its_own(name: str, body: bytes) -> None:
-    changes = decoded(CHANGE_FORMATS[name], ChangeMessage(body, None, {}), Told())
+    changes = decoded(CHANGE_FORMATS[name], ChangeMessage(body, None, {}), DecodeContext())
     assert len(changes) == 1
     as_columns(changes)
 
@@ -165,5 +211,5 @@ def test_a_body_made_to_harm_is_a_row_of_its_own(name: str, body: bytes) -> None
     ],
 )
 def test_a_tombstone_or_an_empty_body_is_no_change(name: str, body: bytes) -> None:
-    [change] = decoded(CHANGE_FORMATS[name], ChangeMessage(body, '{"id":1}', {}), Told())
+    [change] = decoded(CHANGE_FORMATS[name], ChangeMessage(body, '{"id":1}', {}), DecodeContext())
     assert change.op == "other"

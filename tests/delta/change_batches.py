@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from changes.recordings import Recorded
 from mqstore.changes.change import Change, change_column, change_schema
+from mqstore.changes.decode_context import DecodeContext
 from mqstore.changes.formats import CHANGE_FORMATS, decoded
 from mqstore.changes.table_schemas import TableSchemas
-from mqstore.changes.told import Told
 
 SCHEMA = change_schema()
 
@@ -53,7 +53,7 @@ def recorded_batches(
     messages: Sequence[Recorded], name: str, schemas: TableSchemas | None, size: int
 ) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
     """The changes of recorded messages, ``size`` messages a batch, with the position behind it."""
-    told = Told(schemas)
+    context = DecodeContext(schemas)
     position: dict[str, dict[str, int]] = {}
     for some in (
         itertools.batched(messages, size) if hasattr(itertools, "batched") else _cut(messages, size)
@@ -61,7 +61,7 @@ def recorded_batches(
         rows = []
         for one in some:
             columns = message(one.queue_offset, one.queue_id) | {"topic": one.topic}
-            found = decoded(CHANGE_FORMATS[name], one.message, told)
+            found = decoded(CHANGE_FORMATS[name], one.message, context)
             rows += [(change, columns | {"rowInMessage": n}) for n, change in enumerate(found)]
             position.setdefault(one.topic, {})[str(one.queue_id)] = one.queue_offset + 1
         yield batch_of(rows), {topic: dict(queues) for topic, queues in position.items()}

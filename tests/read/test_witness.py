@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 import mqlog
+from mqstore.copy.take_point import take_point
 from mqstore.errors import CorruptStoreError
 from mqstore.files.base.store_dir import StoreDir
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.read.errors import StoreNotSharedError
 from mqstore.read.witness import witness_of
+from snapshot_copy.pointed import backing
 from support import goldens
 from support.growing import grow
 from support.oracle import Message
@@ -59,6 +61,37 @@ def test_another_store_under_the_path_is_an_error_and_its_rows_are_not_given(
         with pytest.raises(StoreNotSharedError, match="has another record there"):
             split.to_table()
     assert mqlog.open(laid.root, **options).scan("T").count() == 40
+
+
+def test_points_of_another_repository_under_the_path_are_an_error(
+    store: MakeStore, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "repository", tmp_path / "other"]
+    for path, first_ms in zip(paths, (FIRST_MS, FIRST_MS + 10_000_000), strict=True):
+        take_point(store(messages(40, first_ms), LAYOUT).root, backing(path))
+    for address in (f"{paths[0]}@all", f"{paths[0]}@latest"):
+        splits = mqlog.open(address).scan("T").splits()
+        shutil.move(paths[0], tmp_path / "aside")
+        shutil.copytree(paths[1], paths[0])
+        with pytest.raises(mqlog.errors.MqlogError):
+            splits[0].to_table()
+        shutil.rmtree(paths[0])
+        shutil.move(tmp_path / "aside", paths[0])
+        assert mqlog.open(address).scan("T").count() == 40
+
+
+def test_another_local_log_beside_the_same_tier_is_an_error(tmp_path: Path) -> None:
+    root = goldens.unpack("5.5.1-tiered", tmp_path / "store")
+    tier = goldens.unpack("5.5.1-tiered", tmp_path / "tier", "tiered").parent / "tiered"
+    scan = mqlog.open(root, store_path_tiered=str(tier)).scan("GtiTopic")
+    split = scan.splits()[0]
+    witness = witness_of(CommitLog(StoreDir.at(root).commit_log))
+    assert witness is not None
+    with (root / "commitlog" / f"{witness.physical_offset:020}").open("r+b") as file:
+        file.seek(40)
+        file.write(FIRST_MS.to_bytes(8) + bytes(8) + FIRST_MS.to_bytes(8))  # born, host, stored
+    with pytest.raises(StoreNotSharedError):
+        split.to_table()
 
 
 def test_an_older_copy_is_an_error_that_names_where_it_ends(store: MakeStore) -> None:

@@ -13,28 +13,14 @@ from typing import Any
 import pytest
 
 import mqlog
+from read.test_witness import FIRST_MS, messages
 from support import soak
-from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
 from workers.standalone import Driver, Worker, cluster
 
 pytestmark = pytest.mark.spark
 LAYOUT = Layout(commit_log_bytes=16384, queue_units=64)
-FIRST_MS = 1_700_000_000_000
 COUNT = 30
-
-
-def messages(count: int, first_ms: int = FIRST_MS) -> list[Message]:
-    return [
-        Message(
-            topic="T",
-            queue_id=number % 3,
-            body=b"%d" % (first_ms + number),
-            born_timestamp_ms=first_ms + number,
-            store_timestamp_ms=first_ms + number,
-        )
-        for number in range(count)
-    ]
 
 
 class Scene:

@@ -27,7 +27,7 @@ _OF_THE_COMMAND: Final = {
         "is not for changes: a table needs all of them, from the first on",
     ),
 }
-_MOST_BATCH_BYTES: Final = 256 << 20
+_MOST_BATCH_BYTES: Final = 64 << 20
 """Of the records of a batch, whatever their number."""
 
 

@@ -49,7 +49,7 @@ class ChangeRules:
 
     def takes(self, table: str) -> bool:
         """Tell whether the run takes the changes of a table."""
-        wanted = [pattern for pattern in self.tables if not pattern.startswith("!")] or ["*"]
+        included = [pattern for pattern in self.tables if not pattern.startswith("!")] or ["*"]
         if any(fnmatchcase(table, one[1:]) for one in self.tables if one.startswith("!")):
             return False
-        return any(fnmatchcase(table, pattern) for pattern in wanted)
+        return any(fnmatchcase(table, pattern) for pattern in included)

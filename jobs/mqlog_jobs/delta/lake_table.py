@@ -115,9 +115,9 @@ class FollowedTable:
         if everything:
             stored.add(dataset.to_table())
             return
-        wanted, seen = keys_of(given.changes), set[RowKey]()
-        while missing := wanted - seen:
-            seen |= missing
+        needed_keys, loaded_keys = keys_of(given.changes), set[RowKey]()
+        while missing := needed_keys - loaded_keys:
+            loaded_keys |= missing
             first = pa.array(
                 list(dict.fromkeys(key[0] for key in missing)),
                 given.columns.field(self.keys[0]).type,
@@ -125,13 +125,13 @@ class FollowedTable:
             rows = dataset.to_table(filter=pc.field(self.keys[0]).isin(first))
             stored.add(rows, missing)
             registers = (merge.registers.get(key) for key in missing)
-            wanted |= {other for one in registers if one for _, other in one.moves}
+            needed_keys |= {other for one in registers if one for _, other in one.moves}
 
     def _take_columns(self, columns: pa.Schema) -> None:
         """Make the table, add its new columns, and widen those that changes have wider."""
-        wanted = pa.schema([*columns, *OWN_COLUMNS])
+        schema = pa.schema([*columns, *OWN_COLUMNS])
         if self._lake is None:
-            self._lake = DeltaTable.create(self.path, schema=wanted, mode="ignore")
+            self._lake = DeltaTable.create(self.path, schema=schema, mode="ignore")
             return
         lake = self.schema
         assert lake is not None
@@ -196,9 +196,13 @@ class _Stored:
         others = [name for name in self._columns.names if name not in self._keys]
         self._parts.append(rows.select([name for name in others if name in rows.column_names]))
         keys = list(zip(*(rows[name].to_pylist() for name in self._keys), strict=True))
-        own = [rows[name].to_pylist() for name in (LAKE_SEQUENCE, LAKE_DELETED, LAKE_PENDING)]
+        own_columns = [
+            rows[name].to_pylist() for name in (LAKE_SEQUENCE, LAKE_DELETED, LAKE_PENDING)
+        ]
         times = rows[LAKE_SOURCE_TIME].cast(pa.int64()).to_pylist()
-        for number, (key, sequence, deleted, text) in enumerate(zip(keys, *own, strict=True)):
+        for number, (key, sequence, deleted, text) in enumerate(
+            zip(keys, *own_columns, strict=True)
+        ):
             if wanted is not None and key not in wanted:
                 continue
             at = self._count + number

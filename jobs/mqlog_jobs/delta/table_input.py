@@ -67,18 +67,18 @@ def table_input(
     upserts = [change for change in changes if change.op != DELETE]
     rows, problems = typed_rows([_others(change.row, keys) for change in upserts], values)
     row_keys, bad_keys = _keys(changes, keys, key_struct)
-    found = TableInput(keys, columns, pa.Table.from_struct_array(rows))
+    given_table = TableInput(keys, columns, pa.Table.from_struct_array(rows))
     numbers = {id(change): number for number, change in enumerate(upserts)}
     for number, change in enumerate(changes):
         if number in bad_keys:
-            found.bad[change.place] = bad_keys[number]
+            given_table.bad[change.place] = bad_keys[number]
             continue
         at = numbers.get(id(change))
         if at is not None and at in problems:
-            found.doubtful[change.place] = problems[at]
-        found.changes.append(_key_change(change, row_keys[number], at, first_row, keys))
-        found.moved += change.moved_from is not None
-    return found
+            given_table.doubtful[change.place] = problems[at]
+        given_table.changes.append(_key_change(change, row_keys[number], at, first_row, keys))
+        given_table.moved += change.moved_from is not None
+    return given_table
 
 
 def _key_change(
@@ -149,33 +149,40 @@ def columns_of(
         names.update(dict.fromkeys(change.row or ()))
         names.update(dict.fromkeys(change.unavailable))
         types.update(change.types)
-    own = next((name for name in names if name.startswith(OWN_PREFIX)), None)
-    if own is not None:
-        raise TableStoppedError(f"the column {own} has a name that is kept for mqlog")
-    known = {} if lake is None else {column.name: column.type for column in lake}
+    reserved = next((name for name in names if name.startswith(OWN_PREFIX)), None)
+    if reserved is not None:
+        raise TableStoppedError(f"the column {reserved} has a name that is kept for mqlog")
+    lake_types = {} if lake is None else {column.name: column.type for column in lake}
     fields = {}
-    for name in dict.fromkeys([*known, *names]):
-        told = arrow_fields({name: types[name]}).field(0).type if name in types else None
-        fields[name] = _wider(name, known.get(name), told)
+    for name in dict.fromkeys([*lake_types, *names]):
+        change_type = arrow_fields({name: types[name]}).field(0).type if name in types else None
+        fields[name] = _wider(name, lake_types.get(name), change_type)
     return pa.schema([pa.field(name, kind) for name, kind in fields.items()])
 
 
-def _wider(name: str, known: pa.DataType | None, told: pa.DataType | None) -> pa.DataType:
-    if known is None:
-        return told or pa.string()
-    if told is None or told == known or pa.types.is_string(known):
-        return known
+def _wider(
+    name: str, lake_type: pa.DataType | None, change_type: pa.DataType | None
+) -> pa.DataType:
+    if lake_type is None:
+        return change_type or pa.string()
+    if change_type is None or change_type == lake_type or pa.types.is_string(lake_type):
+        return lake_type
     whole = pa.types.is_integer
-    if whole(known) and whole(told):
-        return max(known, told, key=lambda kind: kind.bit_width)
-    if pa.types.is_floating(known) and pa.types.is_floating(told):
-        return max(known, told, key=lambda kind: kind.bit_width)
-    if pa.types.is_decimal(known) and pa.types.is_decimal(told):
-        scale = max(known.scale, told.scale)
-        digits = max(known.precision - known.scale, told.precision - told.scale) + scale
+    if whole(lake_type) and whole(change_type):
+        return max(lake_type, change_type, key=lambda kind: kind.bit_width)
+    if pa.types.is_floating(lake_type) and pa.types.is_floating(change_type):
+        return max(lake_type, change_type, key=lambda kind: kind.bit_width)
+    if pa.types.is_decimal(lake_type) and pa.types.is_decimal(change_type):
+        scale = max(lake_type.scale, change_type.scale)
+        digits = (
+            max(lake_type.precision - lake_type.scale, change_type.precision - change_type.scale)
+            + scale
+        )
         if digits <= 38:
             return pa.decimal128(digits, scale)
-    raise TableStoppedError(f"the column {name} is {known} in the lake, and {told} in a change")
+    raise TableStoppedError(
+        f"the column {name} is {lake_type} in the lake, and {change_type} in a change"
+    )
 
 
 def as_change(columns: Mapping[str, list[Any]], place: int, rank: Rank) -> InputChange:

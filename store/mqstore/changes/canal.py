@@ -25,10 +25,10 @@ from mqstore.changes.change import (
 )
 from mqstore.changes.collected import Collected, by_key
 from mqstore.changes.column_types import ColumnType, column_type
+from mqstore.changes.decode_context import DecodeContext, source_time
 from mqstore.changes.table_schemas import TableSchema
 from mqstore.changes.texts import double_text, is_zero_date, json_text, to_base64, zoned_text
 from mqstore.changes.texts import short_fraction as without_zeros
-from mqstore.changes.told import Told, source_time
 
 CANAL_OPS: Final = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE}
 _LONGEST_LABEL: Final = 255
@@ -39,15 +39,15 @@ _CHARSET_REASON: Final = (
 )
 
 
-def canal_changes(message: ChangeMessage, told: Told) -> list[Change]:
+def canal_changes(message: ChangeMessage, context: DecodeContext) -> list[Change]:
     """Return the changes of a flat message; raises ValueError for what is none."""
     value = parsed(message.body)[1] if message.body.strip() != b"null" else None
     if value is None:
         return [Change(op=OTHER)]
-    return flat_changes(value, told)
+    return flat_changes(value, context)
 
 
-def flat_changes(value: Mapping[str, Any], told: Told) -> list[Change]:
+def flat_changes(value: Mapping[str, Any], context: DecodeContext) -> list[Change]:
     """Return the changes of a flat message that was parsed."""
     if value.get("isHeartbeat") in (True, "true"):
         return [Change(op=OTHER)]
@@ -74,7 +74,7 @@ def flat_changes(value: Mapping[str, Any], told: Told) -> list[Change]:
         raise ValueError(f"{word} without rows in data")
     if old is not None and not (isinstance(old, list) and len(old) == len(rows)):
         raise ValueError("old is not a list beside data, of the same length")
-    return _rows(CANAL_OPS[word], value, rows, old or [None] * len(rows), base, told)
+    return _rows(CANAL_OPS[word], value, rows, old or [None] * len(rows), base, context)
 
 
 def _rows(
@@ -83,14 +83,14 @@ def _rows(
     rows: list[Any],
     olds: list[Any],
     base: Callable[..., Change],
-    told: Told,
+    context: DecodeContext,
 ) -> list[Change]:
-    schema = told.schema(_text(value.get("database")), _text(value.get("table")))
+    schema = context.schema(_text(value.get("database")), _text(value.get("table")))
     types = value.get("mysqlType")
     types = {str(k): str(v) for k, v in types.items()} if isinstance(types, dict) else {}
     names = value.get("pkNames")
     keys = tuple(map(str, names)) if isinstance(names, list) else ()
-    reader = CanalRow(types, schema, told.zone)
+    reader = CanalRow(types, schema, context.zone)
     collected = Collected()
     for row, old in zip(rows, olds, strict=True):
         if not isinstance(row, dict) or not row or not isinstance(old, dict | None):

@@ -26,7 +26,7 @@ from mqstore.changes.change import (
     Problem,
 )
 from mqstore.changes.collected import Collected, by_key
-from mqstore.changes.told import Told, binlog_sequence, source_time
+from mqstore.changes.decode_context import DecodeContext, binlog_sequence, source_time
 
 Field: TypeAlias = tuple[int, Any]
 
@@ -42,7 +42,7 @@ _MORE: Final = 128
 _LONG_BITS: Final = 64
 
 
-def canal_packet_changes(message: ChangeMessage, told: Told) -> list[Change]:
+def canal_packet_changes(message: ChangeMessage, context: DecodeContext) -> list[Change]:
     """Return the changes of a packet; raises ValueError for what is none."""
     packet = _by_number(message.body)
     if packet.get(3) != _MESSAGES_PACKET or not isinstance(packet.get(5), bytes):
@@ -52,13 +52,13 @@ def canal_packet_changes(message: ChangeMessage, told: Told) -> list[Change]:
     collected = Collected()
     for number, entry in _fields(packet[5]):
         if number == 2:
-            _entry(_bytes(entry), collected, told)
+            _entry(_bytes(entry), collected, context)
     if not collected.changes:
         collected.add(Change(op=OTHER))
     return collected.changes
 
 
-def _entry(data: bytes, collected: Collected, told: Told) -> None:
+def _entry(data: bytes, collected: Collected, context: DecodeContext) -> None:
     entry = _by_number(data)
     header = _by_number(_bytes(entry.get(1, b"")))
     place = partial(binlog_sequence, _text(header.get(2)), header.get(3, 0))
@@ -86,7 +86,7 @@ def _entry(data: bytes, collected: Collected, told: Told) -> None:
         rows = (_bytes(row) for number, row in _fields(stored) if number == 12)
         before = len(collected.changes)
         for number, row in enumerate(rows):
-            _row(row, _EVENT_OPS[event], place(number), base, collected, told)
+            _row(row, _EVENT_OPS[event], place(number), base, collected, context)
         if len(collected.changes) == before:
             raise ValueError(f"{_EVENT_OPS[event]} without rows")
 
@@ -97,7 +97,7 @@ def _row(
     sequence: ChangeSequence | None,
     base: "partial[Change]",
     collected: Collected,
-    told: Told,
+    context: DecodeContext,
 ) -> None:
     sides: dict[int, dict[str, str | None]] = {1: {}, 2: {}}
     types: dict[str, str] = {}
@@ -115,10 +115,10 @@ def _row(
     if not sides[1 if op == DELETE else 2]:
         raise ValueError(f"a row of {op} without columns")
     change = base(op=op, sequence=sequence, keys=tuple(keys), types=types)
-    schema = told.schema(change.database, change.table)
+    schema = context.schema(change.database, change.table)
     if not keys and schema is not None:
         change.keys = schema.keys
-    reader = CanalRow(types, schema, told.zone)
+    reader = CanalRow(types, schema, context.zone)
     problems: list[Problem] = []
     if op != DELETE:
         change.row = reader.image(sides[2], problems)

@@ -25,23 +25,30 @@ from mqstore.changes.change import (
 )
 from mqstore.changes.collected import Collected, by_key
 from mqstore.changes.connect_values import ConnectRow, connect_types
-from mqstore.changes.told import Told, binlog_sequence, source_time, whole
+from mqstore.changes.decode_context import (
+    DecodeContext,
+    binlog_sequence,
+    source_time,
+    text_of,
+    whole,
+)
 
 DEBEZIUM_OPS: Final = {
     "c": INSERT, "r": INSERT, "u": UPDATE, "d": DELETE, "t": TRUNCATE, "m": OTHER,
 }  # fmt: skip
 _NEW_KEY: Final = "__debezium.newkey"
 _OLD_KEY: Final = "__debezium.oldkey"
-_NO_SNAPSHOT: Final = frozenset({None, "", "false"})
-_KEY_ALONE: Final = frozenset({"postgresql"})
+# Tuples, not sets: what a message has there may be a list, which has no hash.
+_NO_SNAPSHOT: Final = (None, "", "false")
+_KEY_ALONE: Final = ("postgresql",)
 """Connectors whose ``before`` may be the key alone, with null in every other column."""
 _LONGEST_SEQUENCE: Final = 200
 
 
-def debezium_changes(message: ChangeMessage, told: Told) -> list[Change]:
+def debezium_changes(message: ChangeMessage, context: DecodeContext) -> list[Change]:
     """Return the changes of a message; raises ValueError for what is none."""
     value = object_of(message.body)
-    return [Change(op=OTHER)] if value is None else envelope_changes(value, message, told)
+    return [Change(op=OTHER)] if value is None else envelope_changes(value, message, context)
 
 
 def object_of(body: bytes) -> Mapping[str, Any] | None:
@@ -52,7 +59,9 @@ def object_of(body: bytes) -> Mapping[str, Any] | None:
     return value
 
 
-def envelope_changes(value: Mapping[str, Any], message: ChangeMessage, told: Told) -> list[Change]:
+def envelope_changes(
+    value: Mapping[str, Any], message: ChangeMessage, context: DecodeContext
+) -> list[Change]:
     """Return the changes of an object that was parsed."""
     schema, payload = without_schema(value)
     source = payload.get("source")
@@ -66,7 +75,7 @@ def envelope_changes(value: Mapping[str, Any], message: ChangeMessage, told: Tol
         raise ValueError(f"no message of Debezium: its op is {str(payload['op'])[:20]}")
     change = _of_source(op, payload, source)
     if op in {INSERT, UPDATE, DELETE}:
-        _fill(change, payload, schema, message, told)
+        _fill(change, payload, schema, message, context)
     collected = Collected()
     for one in by_key(change):
         collected.add(one)
@@ -87,12 +96,12 @@ def no_change(payload: Mapping[str, Any]) -> Change | None:
         source = payload.get("source")
         source = source if isinstance(source, dict) else {}
         change = _of_source(DDL, payload, source)
-        change.database = _text(payload.get("databaseName")) or change.database
+        change.database = text_of(payload.get("databaseName")) or change.database
         change.sql = payload["ddl"]
         return change
     if "status" in payload and "id" in payload:
         time_us = source_time(payload.get("ts_ms"), 1_000)
-        return Change(op=OTHER, transaction=_text(payload["id"]), source_time_us=time_us)
+        return Change(op=OTHER, transaction=text_of(payload["id"]), source_time_us=time_us)
     if payload.keys() == {"ts_ms"}:
         return Change(op=OTHER, source_time_us=source_time(payload["ts_ms"], 1_000))
     return None
@@ -107,11 +116,11 @@ def _of_source(op: str, payload: Mapping[str, Any], source: Mapping[str, Any]) -
         time_us = source_time(source.get("ts_ms") or payload.get("ts_ms"), 1_000)
     return Change(
         op=op,
-        database=_text(source.get("schema")) or _text(source.get("db")),
-        table=_text(source.get("table")),
+        database=text_of(source.get("schema")) or text_of(source.get("db")),
+        table=text_of(source.get("table")),
         sequence=source_sequence(source),
         source_time_us=time_us,
-        transaction=_text(name),
+        transaction=text_of(name),
         snapshot=is_snapshot(source.get("snapshot")) or payload.get("op") == "r",
     )
 
@@ -121,15 +130,15 @@ def _fill(
     payload: Mapping[str, Any],
     schema: Mapping[str, Any],
     message: ChangeMessage,
-    told: Told,
+    context: DecodeContext,
 ) -> None:
     """Set the images, the key, and what belongs to them."""
-    own = _table_types(schema)
-    table = told.schema(change.database, change.table)
-    reader = ConnectRow(own, table)
+    types = _table_types(schema)
+    table = context.schema(change.database, change.table)
+    reader = ConnectRow(types, table)
     keys = key_of(message.keys)
     change.keys = tuple(keys or ()) or (table.keys if table else ())
-    change.types = own
+    change.types = types
     before, after = payload.get("before"), payload.get("after")
     unavailable: list[str] = []
     if change.op != DELETE:
@@ -191,7 +200,7 @@ def _table_types(schema: Mapping[str, Any]) -> dict[str, str]:
     """Return column to type, of the schema of an envelope."""
     fields = schema.get("fields")
     for field in fields if isinstance(fields, list) else ():
-        if isinstance(field, dict) and field.get("field") in {"after", "before"}:
+        if isinstance(field, dict) and field.get("field") in ("after", "before"):
             return connect_types(field.get("fields"))
     return {}
 
@@ -220,7 +229,3 @@ def lsn_sequence(sequence: Any, lsn: Any) -> ChangeSequence | None:
             commit, lsn = pair
     position = whole(lsn)
     return None if position is None else ChangeSequence(0, whole(commit), position, 0)
-
-
-def _text(value: Any) -> str | None:
-    return None if value in (None, "") else str(value)

@@ -32,7 +32,7 @@ from mqstore.changes.debezium import (
     set_moved,
     without_schema,
 )
-from mqstore.changes.told import Told, binlog_sequence, source_time
+from mqstore.changes.decode_context import DecodeContext, binlog_sequence, source_time, text_of
 
 _ADDED: Final = re.compile(
     r"__(?:source_|transaction_)?(?:op|deleted|table|db|schema|ts_ms|ts_us|ts_ns|file|pos|row|lsn"
@@ -41,13 +41,15 @@ _ADDED: Final = re.compile(
 )
 
 
-def debezium_flat_changes(message: ChangeMessage, told: Told) -> list[Change]:
+def debezium_flat_changes(message: ChangeMessage, context: DecodeContext) -> list[Change]:
     """Return the changes of a message; raises ValueError for what is none."""
     value = object_of(message.body)
-    return [Change(op=OTHER)] if value is None else flattened_changes(value, message, told)
+    return [Change(op=OTHER)] if value is None else flattened_changes(value, message, context)
 
 
-def flattened_changes(value: Mapping[str, Any], message: ChangeMessage, told: Told) -> list[Change]:
+def flattened_changes(
+    value: Mapping[str, Any], message: ChangeMessage, context: DecodeContext
+) -> list[Change]:
     """Return the changes of an object that was parsed."""
     schema, payload = without_schema(value)
     added = {
@@ -63,17 +65,17 @@ def flattened_changes(value: Mapping[str, Any], message: ChangeMessage, told: To
     transaction = payload.get("__transaction_id") or added.get("gtid") or added.get("txId")
     change = Change(
         op=_op(added),
-        database=_text(added.get("schema")) or _text(added.get("db")),
-        table=_text(added.get("table")),
+        database=text_of(added.get("schema")) or text_of(added.get("db")),
+        table=text_of(added.get("table")),
         source_time_us=source_time(added.get("ts_ms"), 1_000),
-        transaction=_text(transaction),
+        transaction=text_of(transaction),
         snapshot=is_snapshot(added.get("snapshot")) or added.get("op") == "r",
         sequence=binlog_sequence(added.get("file"), added.get("pos"), added.get("row"))
         or lsn_sequence(added.get("sequence"), added.get("lsn")),
     )
     if change.op in {INSERT, UPDATE, DELETE}:
         row = {name: content for name, content in payload.items() if not _ADDED.fullmatch(name)}
-        _fill(change, row, schema, message, told)
+        _fill(change, row, schema, message, context)
     collected = Collected()
     collected.add(change)
     return collected.changes
@@ -84,11 +86,11 @@ def _fill(
     row: Mapping[str, Any],
     schema: Mapping[str, Any],
     message: ChangeMessage,
-    told: Told,
+    context: DecodeContext,
 ) -> None:
     if not row:
         raise ValueError(f"{change.op} without a row")
-    table = told.schema(change.database, change.table)
+    table = context.schema(change.database, change.table)
     types = connect_types(schema.get("fields"))
     change.types = {name: kind for name, kind in types.items() if name in row}
     reader = ConnectRow(change.types, table)
@@ -111,7 +113,3 @@ def _op(added: Mapping[str, Any]) -> str:
     if op is None:
         raise ValueError(f"no flattened message of Debezium: its __op is {str(added['op'])[:20]}")
     return op
-
-
-def _text(value: Any) -> str | None:
-    return None if value in (None, "") else str(value)

@@ -22,25 +22,25 @@ from mqstore.changes.debezium import (
     without_schema,
 )
 from mqstore.changes.debezium_flat import debezium_flat_changes, flattened_changes
+from mqstore.changes.decode_context import DecodeContext
 from mqstore.changes.maxwell import maxwell_changes, row_changes
-from mqstore.changes.told import Told
 
-Decode: TypeAlias = Callable[[ChangeMessage, Told], list[Change]]
+Decode: TypeAlias = Callable[[ChangeMessage, DecodeContext], list[Change]]
 
-_Parsed: TypeAlias = Callable[[Mapping[str, Any], ChangeMessage, Told], list[Change]]
+_Parsed: TypeAlias = Callable[[Mapping[str, Any], ChangeMessage, DecodeContext], list[Change]]
 _BY_MARKS: Final[dict[str, _Parsed]] = {
-    CANAL: lambda value, _, told: flat_changes(value, told),
+    CANAL: lambda value, _, context: flat_changes(value, context),
     DEBEZIUM: envelope_changes,
     DEBEZIUM_FLAT: flattened_changes,
-    MAXWELL: lambda value, _, told: row_changes(value, told),
+    MAXWELL: lambda value, _, context: row_changes(value, context),
 }
 """What makes changes of an object that was parsed, by the marks that it has."""
 
 
-def auto_changes(message: ChangeMessage, told: Told) -> list[Change]:
+def auto_changes(message: ChangeMessage, context: DecodeContext) -> list[Change]:
     """Return the changes of a message of any producer; raises ValueError for what is none."""
     if message.body.startswith(PACKET):
-        return canal_packet_changes(message, told)
+        return canal_packet_changes(message, context)
     value = object_of(message.body)
     if value is None:
         return [Change(op=OTHER)]
@@ -52,7 +52,7 @@ def auto_changes(message: ChangeMessage, told: Told) -> list[Change]:
         return [noise]
     if marks[0] not in _BY_MARKS:
         raise ValueError(f"a message of {marks[0]}, which is not decoded")
-    return _BY_MARKS[marks[0]](value, message, told)
+    return _BY_MARKS[marks[0]](value, message, context)
 
 
 AUTO_FORMAT: Final = "auto"
@@ -67,10 +67,10 @@ CHANGE_FORMATS: Final[dict[str, Decode]] = {
 """By the value of the option ``changes``."""
 
 
-def decoded(decode: Decode, message: ChangeMessage, told: Told) -> list[Change]:
+def decoded(decode: Decode, message: ChangeMessage, context: DecodeContext) -> list[Change]:
     """Return the changes of a message: at least one, which has ``op`` None if it is no change."""
     try:
-        return decode(message, told)
+        return decode(message, context)
     except ValueError as error:
         return [Change(op=None, reason=str(error))]
     except RecursionError:

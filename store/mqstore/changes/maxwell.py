@@ -23,9 +23,16 @@ from mqstore.changes.change import (
 )
 from mqstore.changes.collected import Collected, by_key
 from mqstore.changes.debezium import object_of
+from mqstore.changes.decode_context import (
+    LAST_ROW,
+    DecodeContext,
+    binlog_sequence,
+    source_time,
+    text_of,
+    whole,
+)
 from mqstore.changes.table_schemas import TableSchema
 from mqstore.changes.texts import json_text
-from mqstore.changes.told import LAST_ROW, Told, binlog_sequence, source_time, whole
 
 _MAXWELL_OPS: Final = {
     "insert": INSERT,
@@ -38,13 +45,13 @@ _FIRST_MILLISECONDS: Final = 100_000_000_000
 """A time from here on is in milliseconds, as of DDL; of rows it is in seconds."""
 
 
-def maxwell_changes(message: ChangeMessage, told: Told) -> list[Change]:
+def maxwell_changes(message: ChangeMessage, context: DecodeContext) -> list[Change]:
     """Return the changes of a message; raises ValueError for what is none."""
     value = object_of(message.body)
-    return [Change(op=OTHER)] if value is None else row_changes(value, told)
+    return [Change(op=OTHER)] if value is None else row_changes(value, context)
 
 
-def row_changes(value: Mapping[str, Any], told: Told) -> list[Change]:
+def row_changes(value: Mapping[str, Any], context: DecodeContext) -> list[Change]:
     """Return the changes of an object that was parsed."""
     word = value.get("type")
     if not isinstance(word, str) or "database" not in value:
@@ -52,20 +59,20 @@ def row_changes(value: Mapping[str, Any], told: Told) -> list[Change]:
     time = whole(value.get("ts")) or 0
     change = Change(
         op=_MAXWELL_OPS.get(word, DDL if word.startswith(_DDL_TYPES) else OTHER),
-        database=_text(value["database"]),
-        table=_text(value.get("table")),
+        database=text_of(value["database"]),
+        table=text_of(value.get("table")),
         sequence=_sequence(value),
         source_time_us=source_time(time, 1_000 if time >= _FIRST_MILLISECONDS else 1_000_000),
-        transaction=_text(value.get("gtid")) or _text(value.get("xid")),
+        transaction=text_of(value.get("gtid")) or text_of(value.get("xid")),
         snapshot=word.startswith("bootstrap-"),
-        sql=_text(value.get("sql")),
+        sql=text_of(value.get("sql")),
     )
     if word not in _MAXWELL_OPS:
         return [change]
     data, old = value.get("data"), value.get("old")
     if not isinstance(data, dict) or not data:
         raise ValueError(f"{word} without a row in data")
-    schema = told.schema(change.database, change.table)
+    schema = context.schema(change.database, change.table)
     names = value.get("primary_key_columns")
     change.keys = tuple(map(str, names)) if isinstance(names, list) else ()
     change.keys = change.keys or (schema.keys if schema else ())
@@ -106,7 +113,3 @@ def _value(content: Any, kind: str) -> str | None:
     if isinstance(content, list) and kind.lower().lstrip().startswith("set("):
         return ",".join(json_text(label) or "" for label in content)
     return json_text(content)
-
-
-def _text(value: Any) -> str | None:
-    return None if value in (None, "") else str(value)

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from mqstore.bodies.settings import BODY_OPTIONS, BodyOptions, check_formats
 from mqstore.bodies.times import zone_of
+from mqstore.changes.decode_context import DecodeContext
 from mqstore.changes.formats import CHANGE_FORMATS
 from mqstore.changes.table_schemas import CHANGES_SCHEMA, TableSchemas, table_schemas
-from mqstore.changes.told import Told
 from mqstore.errors import InvalidOptionError
 from mqstore.options.option import one_of, option, options_of
 
@@ -50,9 +50,9 @@ def check_changes(options: ChangeOptions, given: Mapping[str, str]) -> None:
             raise InvalidOptionError(one.name, given[one.name], expected)
 
 
-def told_of(options: ChangeOptions) -> Told:
-    """Return what decoders are told."""
-    return Told(options.changes_schema, zone_of(options.body_time_zone))
+def context_of(options: ChangeOptions) -> DecodeContext:
+    """Return what decoders are given besides a message."""
+    return DecodeContext(options.changes_schema, zone_of(options.body_time_zone))
 
 
 def needs_types(options: ChangeOptions) -> bool:

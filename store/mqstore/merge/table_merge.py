@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from mqstore.merge.register import (
@@ -78,8 +79,8 @@ class TableMerge:
         if change.rank[-1]:
             values = KnownValues((change.rank, KNOWN), change.row, change.unavailable)
             changed = upsert(register, values, is_moved=change.moved_from is not None)
-            known = [column for column in self.columns if column not in change.unavailable]
-            self._hand_on(register, values, known)
+            known_columns = [column for column in self.columns if column not in change.unavailable]
+            self._hand_on(register, values, known_columns)
             if change.moved_from is not None:  # To come from the other key.
                 to_come = KnownValues((change.rank,), None)
                 self._hand_on(register, to_come, change.unavailable)
@@ -110,14 +111,33 @@ class TableMerge:
                     self._receive(other, column, later)
 
     def _receive(self, key: RowKey, column: str, values: KnownValues) -> None:
-        register = self.registers.setdefault(key, Register())
-        if receive(register, column, values):
-            self.changed.add(key)
-        for rank, other in register.moves:
-            if values.path[0] < rank:
-                self._receive(
-                    other, column, KnownValues((moved_rank(rank), *values.path), values.row)
-                )
+        """Take a value that came late, and give it to the keys that its key became afterwards.
+
+        Each move is followed once, in the order of ranks, with the latest value that it carries:
+        where keys are swapped again and again, the ways from key to key are too many to follow all.
+        """
+        latest: dict[tuple[Rank, RowKey, RowKey], KnownValues] = {}
+        ranks: list[tuple[Rank, int]] = []
+        moves: list[tuple[Rank, RowKey, RowKey]] = []
+        while True:
+            register = self.registers.setdefault(key, Register())
+            if receive(register, column, values):
+                self.changed.add(key)
+            for rank, other in register.moves:
+                move = (rank, key, other)
+                if rank <= values.path[0]:
+                    continue
+                if move not in latest:
+                    heappush(ranks, (rank, len(moves)))
+                    moves.append(move)
+                if move not in latest or latest[move].path < values.path:
+                    latest[move] = values
+            if not ranks:
+                return
+            rank, number = heappop(ranks)
+            _, _, key = moves[number]
+            before = latest[moves[number]]
+            values = KnownValues((moved_rank(rank), *before.path), before.row)
 
 
 def keys_of(changes: Iterable[KeyChange]) -> set[RowKey]:

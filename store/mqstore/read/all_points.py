@@ -5,7 +5,7 @@ Queue offsets whose messages no point has are no rows, and a warning says how ma
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mqstore.errors import UnsupportedStoreError
@@ -28,6 +28,7 @@ from mqstore.read.snapshot import name_of
 from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 from mqstore.read.store_records import StoreRecords
+from mqstore.read.witness import witness_of
 
 _LOG: Final = logging.getLogger(__name__)
 _SHOWN: Final = 10
@@ -46,7 +47,7 @@ class AllPointsOrigin(StoreOrigin):
 
     def records(self, read_mode: str = "pread") -> StoreRecords:
         """Open the points to read records."""
-        return StoreRecords(_store(self, read_mode))
+        return StoreRecords(self.witnessed(_store(self, read_mode)))
 
 
 class AllPointsBounds(StoreBounds):
@@ -73,6 +74,7 @@ class AllPointsBounds(StoreBounds):
         wanted = [name for name in self.store.queues if topics is None or topics(name[0])]
         queues = self.store.place.folder.each(self._bounds, wanted)
         self._warn(queues)
+        self.origin = replace(self.origin, witness=witness_of(log))
         return Snapshot(
             self.origin,
             self._given_name or name_of(self.store),

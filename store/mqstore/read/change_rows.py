@@ -31,7 +31,7 @@ from mqstore.changes.change import (
 )
 from mqstore.changes.collected import size_of
 from mqstore.changes.formats import CHANGE_FORMATS, decoded
-from mqstore.changes.settings import ChangeOptions, row_type, told_of
+from mqstore.changes.settings import ChangeOptions, context_of, row_type
 from mqstore.changes.values import typed_rows
 from mqstore.codec.schema import BY_NAME, PROFILES, message_schema
 from mqstore.errors import InvalidOptionError, InvalidSchemaError
@@ -68,7 +68,7 @@ class ChangeRows:
         self._settings = settings
         self._schema = changes_schema_of(settings, settings.columns)
         self._decode = CHANGE_FORMATS[settings.changes]
-        self._told = told_of(settings)
+        self._context = context_of(settings)
         self._row_type = row_type(settings)
         self._mode = settings.body_mode
         self._has_warned = False
@@ -108,7 +108,7 @@ class ChangeRows:
             message = ChangeMessage(
                 body, keys[place].as_py(), dict(properties[place].as_py() or ())
             )
-            changes = decoded(self._decode, message, self._told)
+            changes = decoded(self._decode, message, self._context)
             if changes[0].op is None and self._mode == FAIL_FAST:
                 raise _undecoded(batch, place, changes[0].reason or "")
             if not self._has_warned:
@@ -164,7 +164,7 @@ class ChangeRows:
         return {name: array for name, array in images.items() if name in self._settings.columns}
 
     def _own(self, change: Change, image: Values | None) -> Values | None:
-        if image is None or self._told.schema(change.database, change.table) is not None:
+        if image is None or self._context.schema(change.database, change.table) is not None:
             return image
         if not any(problem.reason == _OTHER_TABLE for problem in change.problems):
             change.problems.append(Problem("", _OTHER_TABLE))

@@ -98,7 +98,9 @@ class StoreBounds:
     @property
     def planned(self) -> StoreOrigin | None:
         """The origin with the witness of its log; None of a store that needs none."""
-        if self.origin.folder.is_remote:
+        if self.origin.witness is not None:
+            return self.origin
+        if not self.origin.folder.is_by_path:
             return None
         try:
             witness = witness_of(self.store.log)

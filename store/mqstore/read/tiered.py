@@ -169,7 +169,7 @@ class TieredRecords(StoreRecords):
 
     def __init__(self, origin: TieredOrigin, read_mode: str = "pread") -> None:
         place = open_dir(origin.folder, origin.commit_log, in_batches=True)
-        store = Store(place, read_mode)
+        store = origin.witnessed(Store(place, read_mode))
         super().__init__(store)
         self._local = StoreRecords(store)
         self._tier = _tier_of(origin, store, read_mode)

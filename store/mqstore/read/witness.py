@@ -62,7 +62,7 @@ def witness_of(log: CommitLog) -> LogWitness | None:
     writing the first record of a newer one. Also None where a file cannot be read.
     """
     files = log.files.files[-_LAST_FILES:]
-    if any(file.folder.is_remote for file in files):
+    if not all(file.folder.is_by_path for file in files):
         return None
     with suppress(OSError):
         heads = list(map(_head, files))

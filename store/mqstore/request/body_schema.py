@@ -13,7 +13,7 @@ from mqstore.bodies.schema_text import SCHEMA, BodySchema
 from mqstore.bodies.settings import BINARY_BODY, STRUCTS, body_type, needs_schema
 from mqstore.changes.change import ChangeMessage
 from mqstore.changes.formats import AUTO_FORMAT, CHANGE_FORMATS, decoded
-from mqstore.changes.settings import needs_types, row_type, told_of
+from mqstore.changes.settings import context_of, needs_types, row_type
 from mqstore.changes.table_schemas import CHANGES_SCHEMA, TableSchema, TableSchemas
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.read.scan import scan
@@ -130,11 +130,11 @@ def check_known(options: ReadOptions) -> None:
 
 def _types_of(options: ReadOptions) -> TableSchemas:
     """Return the table of the changes in a sample, by the types that the messages have."""
-    decode, told = CHANGE_FORMATS[options.changes or AUTO_FORMAT], told_of(options)
+    decode, context = CHANGE_FORMATS[options.changes or AUTO_FORMAT], context_of(options)
     tables: dict[tuple[str | None, str | None], TableSchema] = {}
     bodies = sorted(sampled(options, SAMPLE), key=lambda one: one.time_ms, reverse=True)
     for one in bodies:
-        for change in decoded(decode, ChangeMessage(one.body, None, {}), told):
+        for change in decoded(decode, ChangeMessage(one.body, None, {}), context):
             if change.row is None and change.before is None:
                 continue
             name = (change.database, change.table)

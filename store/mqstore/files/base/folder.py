@@ -51,6 +51,11 @@ class Folder(ABC):
     """Whether RocksDB databases in it are read."""
 
     @property
+    def is_by_path(self) -> bool:
+        """Whether it is what lies under a path on this host; not so of a service's address."""
+        return True
+
+    @property
     def lacks_files(self) -> bool:
         """Whether files may be missing amid those of a store, as is known and told."""
         return False

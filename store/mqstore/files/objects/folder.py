@@ -251,6 +251,11 @@ class ObjectFolder(ListedFolder):
         return (ObjectFolder, (self._files, self._below))
 
     @property
+    def is_by_path(self) -> bool:
+        """False: an address leads to the same objects from every host."""
+        return False
+
+    @property
     def name(self) -> str:
         """The address."""
         address = self._files.store.address

@@ -177,6 +177,11 @@ class PointFolder(ListedFolder):
         return f"{self._text}/{self._below}" if self._below else self._text
 
     @property
+    def is_by_path(self) -> bool:
+        """Whether the repository is a directory."""
+        return "://" not in self.files.backing.address
+
+    @property
     def lacks_files(self) -> bool:
         """Whether it is of all points: what brokers deleted between two is in none."""
         return self.files.lacks_files

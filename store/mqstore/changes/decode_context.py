@@ -1,4 +1,4 @@
-"""What decoders are told besides the message, and small parts that they share."""
+"""What decoders are given besides the message, and small parts that they share."""
 
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
@@ -14,7 +14,7 @@ LAST_ROW: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DecodeContext:
     """The option changesSchema, and the zone of times that are written without one."""
 
     schemas: TableSchemas | None = None
@@ -32,6 +32,11 @@ def source_time(value: Any, microseconds: int) -> int | None:
         return None
     time_us = number * microseconds
     return time_us if FIRST_US <= time_us <= LAST_US else None
+
+
+def text_of(value: Any) -> str | None:
+    """Return a value of a message as a text; None for one that is missing or empty."""
+    return None if value in (None, "") else str(value)
 
 
 def whole(value: Any) -> int | None:
